@@ -1,0 +1,137 @@
+"""The user's function and how it is to be called: `Kernel`, a value that pickles.
+
+Knows neither signature nor shapes. A kernel that a module holds as a gufunc object pickles by that object's name, since the name of
+its function leads to the object and no longer to the function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from ._options import Options, Parameters
+from ._typing import KernelFunction
+
+__all__ = ["Home", "Kernel", "describes_itself", "function_name", "make_kernel", "parameters_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a module holds the gufunc object of a kernel."""
+
+    module: str
+    qualname: str
+
+    def find(self) -> object:
+        """Return what is there now; None where nothing is."""
+        with contextlib.suppress(ImportError, AttributeError):
+            return functools.reduce(getattr, self.qualname.split("."), importlib.import_module(self.module))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A function with what it takes: one item or a batch, which arrays, whether it may write, whether it may run twice at once."""
+
+    func: KernelFunction
+    name: str
+    vectorize: bool = False
+    arrays: Literal["numpy", "same"] = "numpy"
+    writable: bool = False
+    thread_safe: bool = True
+    token: str | None = None  # the caller's own identity for the kernel
+    home: Home | None = None
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Call the function."""
+        return self.func(*args, **keywords)
+
+    def guard(self) -> contextlib.AbstractContextManager[Any]:
+        """Return what to hold while the function runs: a lock where it must not run twice at once."""
+        return contextlib.nullcontext() if self.thread_safe else _lock_of(self)
+
+    @property
+    def ignores_read_only(self) -> bool:
+        """Whether the function is known to write into arrays that are flagged read-only."""
+        return type(self.func).__module__.partition(".")[0] == "numba"
+
+    @property
+    def is_found_at_home(self) -> bool:
+        """Whether the kernel's home still leads to it, so that its name can stand for it."""
+        if self.home is None or self.home.module == "__main__":
+            return False
+        return getattr(self.home.find(), "__wrapped__", None) is self.func
+
+    def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[Any, ...]]:
+        how = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}
+        how |= {"thread_safe": self.thread_safe, "token": self.token}
+        if self.is_found_at_home:
+            return _load_from_home, (self.home, self.name, how)
+        return _load, (self.func, self.name, how)
+
+
+def make_kernel(func: KernelFunction, options: Options, home: Home | None = None) -> Kernel:
+    """Return the kernel for `func` under `options`."""
+    return Kernel(
+        func,
+        name=function_name(func),
+        vectorize=options.vectorize,
+        arrays=options.kernel_arrays,
+        writable=options.writable,
+        thread_safe=options.thread_safe,
+        token=options.kernel_token,
+        home=home,
+    )
+
+
+def function_name(func: KernelFunction) -> str:
+    """Return the name under which messages and graphs know a function."""
+    name = getattr(func, "__name__", None)
+    if name is None and isinstance(func, functools.partial):
+        return function_name(func.func)
+    return name if isinstance(name, str) else type(func).__name__
+
+
+def describes_itself(func: object) -> bool:
+    """Tell whether `func` says how many inputs and outputs it has, as NumPy's and Numba's ufuncs do."""
+    return isinstance(getattr(func, "nin", None), int) and isinstance(getattr(func, "nout", None), int)
+
+
+def parameters_of(func: KernelFunction, nin: int) -> Parameters:
+    """Return the names that `func` takes by keyword, beyond its `nin` arguments."""
+    if describes_itself(func):
+        return Parameters(_UFUNC_KEYWORDS, open_ended=False)
+    try:
+        parameters = list(inspect.signature(func).parameters.values())
+    except (TypeError, ValueError):  # builtins without a text signature
+        return Parameters(frozenset(), open_ended=True)
+    keyword_only = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = {p.name for p in positional[nin:] if p.kind is p.POSITIONAL_OR_KEYWORD}
+    return Parameters(frozenset(keyword_only | named), any(p.kind is p.VAR_KEYWORD for p in parameters))
+
+
+def _load_from_home(home: Home, name: str, how: dict[str, Any]) -> Kernel:
+    gufunc: Any = home.find()
+    return Kernel(gufunc.__wrapped__, name, home=home, **how)
+
+
+def _load(func: KernelFunction, name: str, how: dict[str, Any]) -> Kernel:
+    return Kernel(func, name, **how)
+
+
+def _lock_of(kernel: Kernel) -> threading.RLock:  # type: ignore[valid-type]  # a function until Python 3.13
+    """Return the lock of a kernel: by name, since every unpickled copy of a function is another object."""
+    func = kernel.func
+    key = kernel.token or (getattr(func, "__module__", ""), getattr(func, "__qualname__", kernel.name))
+    return _locks.setdefault(key, threading.RLock())
+
+
+_locks: dict[object, Any] = {}
+_UFUNC_KEYWORDS: Final = frozenset({"casting", "dtype", "order", "subok"})
