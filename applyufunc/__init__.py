@@ -1,0 +1,51 @@
+"""Apply a function on small arrays to large ones, by a gufunc signature, on NumPy, Dask, JAX and array-API arrays."""
+
+from ._apply import apply_ufunc
+from ._errors import (
+    AlignmentError,
+    ApplyUfuncError,
+    ApplyUfuncWarning,
+    ArgumentError,
+    AxisError,
+    DimensionError,
+    KernelError,
+    OptionError,
+    OutputDTypeError,
+    OutputRangeError,
+    OutputShapeError,
+    SignatureError,
+    TransferError,
+    UnknownDTypeError,
+    UnknownSizeError,
+)
+from ._gufunc import GUFunc, gufunc
+from ._options import UpTo
+from ._signature import CoreDim, Signature
+from ._transfer import allow_transfer
+
+__all__ = [
+    "AlignmentError",
+    "ApplyUfuncError",
+    "ApplyUfuncWarning",
+    "ArgumentError",
+    "AxisError",
+    "CoreDim",
+    "DimensionError",
+    "GUFunc",
+    "KernelError",
+    "OptionError",
+    "OutputDTypeError",
+    "OutputRangeError",
+    "OutputShapeError",
+    "Signature",
+    "SignatureError",
+    "TransferError",
+    "UnknownDTypeError",
+    "UnknownSizeError",
+    "UpTo",
+    "allow_transfer",
+    "apply_ufunc",
+    "gufunc",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,103 @@
+"""`apply_ufunc`: one call of a kernel by a signature, unbound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+from ._errors import OptionError, SignatureError
+from ._evaluate import evaluate
+from ._gufunc import read_signature
+from ._kernel import function_name, make_kernel, parameters_of
+from ._options import OPTION_NAMES, Options, make_options, split_keywords
+from ._signature import Signature
+
+__all__ = ["apply_ufunc"]
+
+
+@overload
+def apply_ufunc(
+    func: Callable[..., tuple[Any, Any]], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
+) -> tuple[Any, Any]: ...
+@overload
+def apply_ufunc(
+    func: Callable[..., tuple[Any, Any, Any]], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
+) -> tuple[Any, Any, Any]: ...
+@overload
+def apply_ufunc(
+    func: Callable[..., tuple[Any, ...]], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
+) -> tuple[Any, ...]: ...
+@overload
+def apply_ufunc(
+    func: Callable[..., Any], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
+) -> Any: ...
+def apply_ufunc(
+    func: Callable[..., Any], signature: str | Signature | None = None, /, *args: Any, **options_and_keywords: Any
+) -> Any:
+    """
+    Apply a function on small arrays to large ones, by a gufunc signature.
+
+    Parameters
+    ----------
+    func : callable
+        The kernel: gets the core dimensions of each argument last, and any loop dimensions first.
+    signature : str, Signature or None
+        The core dimensions of every argument and output, such as ``"(m,n),(n)->(m)"``. None: that of a NumPy or Numba ufunc.
+    *args : array, scalar or None
+        One for each input of the signature. Loop dimensions broadcast against each other, core dimensions do not. A Python scalar
+        and None reach the kernel as they are.
+    **options_and_keywords
+        The options of `gufunc`, and the kernel's own keywords.
+
+    Returns
+    -------
+    array or tuple of arrays
+        Of the library of the arguments: loop dimensions, then the output's core dimensions. A tuple where the signature has several
+        outputs, or ends in a comma.
+
+    Raises
+    ------
+    SignatureError, DimensionError, AxisError, OptionError, ArgumentError
+        Before any work, if the signature, shapes, axes, keywords or arguments do not fit.
+    OutputShapeError, OutputDTypeError, OutputRangeError
+        When the kernel runs, if it returns what the signature and the dtypes do not declare.
+
+    See Also
+    --------
+    gufunc : The same, bound once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import applyufunc as au
+    >>> def spread(row):
+    ...     return row.max(axis=-1) - row.min(axis=-1)
+    >>> au.apply_ufunc(spread, "(n)->()", np.array([[1.0, 4.0, 2.0], [5.0, 5.0, 5.0]]))
+    array([3., 0.])
+    >>> au.apply_ufunc(np.vecdot, None, np.ones((2, 3)), np.ones(3)).shape
+    (2,)
+    """
+    parsed = _read(signature, func, args, options_and_keywords)
+    chosen, own = split_keywords(options_and_keywords, parameters_of(func, parsed.nin), OPTION_NAMES, function_name(func))
+    options = make_options(Options(), chosen)
+    if own:
+        options = make_options(options, {"kwargs": {**options.kwargs, **own}})
+    return evaluate(make_kernel(func, options), parsed, args, options)
+
+
+def _read(signature: object, func: object, args: Sequence[Any], keywords: Mapping[str, Any]) -> Signature:
+    """Return the parsed signature; where xarray's own keywords or an array stand in its place, say which one to write."""
+    if "input_core_dims" in keywords or "output_core_dims" in keywords:
+        written = f"{_core_dims(keywords, 'input_core_dims')}->{_core_dims(keywords, 'output_core_dims') or '()'}"
+        raise OptionError(f"input_core_dims= and output_core_dims= are not taken: write the signature {written!r} after the function")
+    if signature is not None and not isinstance(signature, (str, Signature)):
+        pattern = f"{','.join(['(...)'] * (len(args) + 1))}->(...)"
+        raise SignatureError(
+            f"the signature comes after the function, a string with the core dimensions of each argument, here {pattern!r}; "
+            f"got {type(signature).__name__}"
+        )
+    return read_signature(signature, func)
+
+
+def _core_dims(keywords: Mapping[str, Any], name: str) -> str:
+    return ",".join(f"({','.join(map(str, dims))})" for dims in keywords.get(name) or ())

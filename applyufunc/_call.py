@@ -1,0 +1,114 @@
+"""A call that is ready for a lowering: `Call`, and `make_call`, which plans it and finds its dtypes.
+
+In: the kernel, the signature, the arguments' shapes and dtypes, the options. Out: a `Call`, without arrays.
+What differs between array libraries comes in as a `Lowering`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from ._blocks import BlockRunner, is_constant
+from ._casting import numpy_dtype
+from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
+from ._kernel import Kernel
+from ._options import Options
+from ._plan import Plan, core_sizes, fix_output_sizes, make_plan
+from ._signature import Signature
+from ._typing import Array, Keywords, Namespace, Shape
+
+__all__ = ["Call", "Lowering", "make_call"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: what runs on a block, the dims and sizes of the whole, and the options."""
+
+    runner: BlockRunner  # its dtypes are the outputs'; None only where the lowering is eager
+    plan: Plan  # of the whole arrays
+    options: Options
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.runner.kernel
+
+    @property
+    def dtypes(self) -> tuple[np.dtype[Any], ...]:
+        """NumPy dtypes of the outputs; asked for only where the call is lazy, and then known."""
+        assert self.runner.dtypes is not None
+        return self.runner.dtypes
+
+
+class Lowering(Protocol):
+    """What every module of `_lowering` offers: the same functions, on the arrays of its library."""
+
+    def convert(self, args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any, ...]:
+        """Return each argument as an array of the library, or as it is where it is a Python scalar or None."""
+
+    def namespace(self, array: Array) -> Namespace:
+        """Return the module with the library's `permute_dims`, `expand_dims` and `reshape`."""
+
+    def shape(self, array: Array) -> Shape:
+        """Return the shape, None for a size that is unknown."""
+
+    def is_lazy(self, arrays: Sequence[Array]) -> bool:
+        """Tell whether the result is built without running the kernel, so that its dtypes have to be known before."""
+
+    def default_dtype(self, kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
+        """Return the dtype that the library takes for Python's bool, int, float or complex."""
+
+    def narrow(self, dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
+        """Return the dtype that the library holds in place of `dtype`; `declared`: the caller asked for it by name."""
+
+    def as_block(self, array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
+        """Return a NumPy array as what a kernel with ``kernel_arrays="same"`` gets for one of `arrays`."""
+
+    def lower(self, call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """Return the outputs of a call, core dims last."""
+
+
+def make_call(
+    kernel: Kernel, signature: Signature, args: Sequence[Any], keywords: Keywords, options: Options, lowering: Lowering
+) -> Call:
+    """Return the call of `kernel` on converted arguments with core dims last."""
+    shapes = tuple(None if arg is None else () if is_constant(arg) else lowering.shape(arg) for arg in args)
+    sizes = fix_output_sizes(options.output_sizes, core_sizes(signature, shapes), keywords)
+    plan = make_plan(signature, shapes, sizes)
+    constants = tuple((position, arg) for position, arg in enumerate(args) if is_constant(arg))
+    runner = BlockRunner(kernel, signature, constants, keywords, sizes, dtypes=None)
+    dtypes = _find_dtypes(runner, plan, args, options, lowering)
+    return Call(dataclasses.replace(runner, dtypes=dtypes), plan, options)
+
+
+def _find_dtypes(
+    runner: BlockRunner, plan: Plan, args: Sequence[Any], options: Options, lowering: Lowering
+) -> tuple[np.dtype[Any], ...] | None:
+    """Return the outputs' dtypes, or None where the kernel's own word is waited for."""
+    input_dtypes = tuple(map(_input_dtype, args))
+    arrays = [arg for arg in args if not is_constant(arg)]
+    if options.output_dtypes is not None:
+        default_dtype = partial(lowering.default_dtype, arrays=arrays)
+        declared = declared_dtypes(options.output_dtypes, input_dtypes, runner.signature.nout, default_dtype)
+        return tuple(lowering.narrow(dtype, declared=True) for dtype in declared)
+    if not lowering.is_lazy(arrays) and not plan.is_empty:
+        return None
+
+    def as_block(array: np.ndarray[Any, Any]) -> Array:
+        return array if runner.kernel.arrays == "numpy" else lowering.as_block(array, arrays)
+
+    discovered = discovered_dtypes(runner, plan, input_dtypes, as_block)
+    return tuple(lowering.narrow(dtype, declared=False) for dtype in discovered)
+
+
+def _input_dtype(arg: Any) -> InputDType:
+    if arg is None:
+        return None
+    if is_constant(arg):
+        return np.dtype(bool) if isinstance(arg, bool) else type(arg)
+    return numpy_dtype(arg.dtype)

@@ -1,0 +1,179 @@
+"""The outputs' dtypes before the kernel runs: declared, from the kernel's own table, or from one call on made-up values.
+
+In: what the caller declared, the inputs' dtypes, a block runner without dtypes. Out: one NumPy dtype per output.
+Knows no backend but by two functions that the caller passes: the default dtype of a Python type, and how a dtype is narrowed.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, MutableMapping, Sequence
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ._blocks import BlockRunner
+from ._casting import numpy_dtype
+from ._errors import OptionError, UnknownDTypeError
+from ._plan import Operand, Plan
+from ._typing import Array, DType
+
+__all__ = ["InputDType", "declared_dtypes", "discovered_dtypes"]
+
+InputDType: TypeAlias = Any
+"""A NumPy dtype, the Python type of a weak scalar, or None for a None argument."""
+
+PROBE_LIMIT: Final = 100_000  # core elements, of inputs and outputs together
+_REMEMBERED: Final = 64  # dtypes remembered per kernel
+
+
+def declared_dtypes(
+    output_dtypes: Any,
+    input_dtypes: Sequence[InputDType],
+    nout: int,
+    default_dtype: Callable[[type], np.dtype[Any]],
+) -> tuple[np.dtype[Any], ...]:
+    """Return the NumPy dtype of every output as the caller declared it: one for all, one per output, or a callable."""
+    if _is_rule(output_dtypes):
+        output_dtypes = output_dtypes(*(dtype for dtype in input_dtypes if dtype is not None))
+    each = output_dtypes if isinstance(output_dtypes, (list, tuple)) else (output_dtypes,) * nout
+    if len(each) != nout:
+        raise OptionError(f"output_dtypes has {len(each)} dtype(s), expected {nout}: one per output, or one for all")
+    return tuple(_read_dtype(dtype, default_dtype) for dtype in each)
+
+
+def discovered_dtypes(
+    runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType], as_block: Callable[[Array], Array]
+) -> tuple[np.dtype[Any], ...]:
+    """Return the NumPy dtypes that the kernel itself shows: from its table, else from one call on made-up values."""
+    table = _table_dtypes(runner, input_dtypes)
+    return table if table is not None else _remembered(runner, plan, input_dtypes, as_block)
+
+
+def _is_rule(output_dtypes: Any) -> bool:
+    """Tell a callable of dtypes from a dtype that can be called, as types can."""
+    if isinstance(output_dtypes, (type, np.dtype)) or not callable(output_dtypes):
+        return False
+    return not hasattr(output_dtypes, "dtype")  # jax.numpy.float32 and its like
+
+
+def _read_dtype(dtype: DType, default_dtype: Callable[[type], np.dtype[Any]]) -> np.dtype[Any]:
+    if dtype in (bool, int, float, complex):
+        return default_dtype(dtype)
+    if dtype is None:
+        raise OptionError("output_dtypes has None for one output, expected a dtype")
+    try:
+        return numpy_dtype(dtype)
+    except TypeError:
+        raise OptionError(f"output_dtypes has {dtype!r}, which is no dtype") from None
+
+
+def _table_dtypes(runner: BlockRunner, input_dtypes: Sequence[InputDType]) -> tuple[np.dtype[Any], ...] | None:
+    """Return what a ufunc's own type resolution says; None where there is none."""
+    resolve = getattr(_ufunc_of(runner.kernel.func), "resolve_dtypes", None)
+    if resolve is None or runner.keywords or len(input_dtypes) != runner.signature.nin:
+        return None
+    nin, nout = runner.signature.nin, runner.signature.nout
+    try:
+        resolved = resolve((*input_dtypes, *(None,) * nout))
+    except TypeError as error:
+        error.add_note(f"in kernel {runner.kernel.name!r}, when its output dtypes were looked up")
+        raise
+    return tuple(resolved[nin:])
+
+
+def _ufunc_of(func: Any) -> Any:
+    """Return the NumPy ufunc inside a Numba one, which has the table."""
+    return func if isinstance(func, np.ufunc) else getattr(func, "ufunc", None)
+
+
+def _remembered(
+    runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType], as_block: Callable[[Array], Array]
+) -> tuple[np.dtype[Any], ...]:
+    """Return the dtypes of one probe, kept with the kernel's function for the next call like this one."""
+    memory = _memory_of(runner.kernel.func)
+    operands = tuple(None if operand is None else (operand.n_loop, operand.core_shape) for operand in plan.inputs)
+    key = (_freeze(runner), operands, tuple(input_dtypes))
+    if memory is None or _unhashable(key):
+        return _probe(runner, plan, input_dtypes, as_block)
+    if key not in memory:
+        if len(memory) >= _REMEMBERED:
+            memory.clear()
+        memory[key] = _probe(runner, plan, input_dtypes, as_block)
+    return memory[key]
+
+
+def _probe(
+    runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType], as_block: Callable[[Array], Array]
+) -> tuple[np.dtype[Any], ...]:
+    """Call the kernel once, on well-conditioned values with the real core sizes and one loop item."""
+    _check_probe_size(runner, plan)
+    samples = _samples(runner, plan, input_dtypes)
+    try:
+        outputs = runner(*map(as_block, samples), location="of made-up values, to learn the output dtypes")
+    except Exception as error:
+        raise UnknownDTypeError(
+            f"the output dtypes of kernel {runner.kernel.name!r} are not known, and a call on made-up values to learn them raised "
+            f"{type(error).__name__}: {error}; pass output_dtypes"
+        ) from error
+    return tuple(numpy_dtype(output.dtype) for output in outputs)
+
+
+def _check_probe_size(runner: BlockRunner, plan: Plan) -> None:
+    cores = [operand.core_shape for operand in (*plan.inputs, *plan.outputs) if operand is not None]
+    unknown = [d for d, size in plan.sizes if size is None]
+    if unknown:
+        raise UnknownDTypeError(
+            f"the output dtypes of kernel {runner.kernel.name!r} cannot be found before it runs, since the size of core dimension "
+            f"{unknown[0]!r} is unknown; pass output_dtypes"
+        )
+    elements = sum(math.prod(size or 0 for size in core) for core in cores)
+    if elements > PROBE_LIMIT:
+        raise UnknownDTypeError(
+            f"the output dtypes of kernel {runner.kernel.name!r} are not known, and one item has {elements:,} core elements, too many "
+            f"for a call to learn them (limit {PROBE_LIMIT:,}); pass output_dtypes"
+        )
+
+
+def _samples(runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType]) -> list[np.ndarray[Any, Any]]:
+    constants = {position for position, _ in runner.constants}
+    pairs = enumerate(zip(plan.inputs, input_dtypes, strict=True))
+    return [_sample(operand, dtype) for position, (operand, dtype) in pairs if position not in constants and operand is not None]
+
+
+def _sample(operand: Operand, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return values between 0.5 and 1.5, with a large diagonal where the last two dims are square: solvable, positive, distinct."""
+    shape = (*(1,) * operand.n_loop, *(size or 0 for size in operand.core_shape))
+    if dtype.kind not in "iufcOV" or dtype.names:  # text, times and records: whatever zero means there
+        return np.zeros(shape, dtype)
+    values = np.random.default_rng(0).uniform(0.5, 1.5, shape)
+    if operand.n_core >= 2 and shape[-1] == shape[-2]:
+        values = values + 2 * shape[-1] * np.eye(shape[-1])
+    return values.astype(dtype) if dtype.kind not in "iu" else np.ceil(values).astype(dtype)
+
+
+def _memory_of(func: Any) -> dict[Any, Any] | None:
+    try:
+        return _memories.setdefault(func, {})
+    except TypeError:  # no weak reference, or no hash
+        return None
+
+
+def _freeze(runner: BlockRunner) -> tuple[Any, ...]:
+    """Return what else than inputs decides what the kernel returns."""
+    typed = tuple((position, type(value), value) for position, value in runner.constants)
+    keywords = tuple((name, type(value), value) for name, value in sorted(runner.keywords.items(), key=itemgetter(0)))
+    return runner.signature, runner.kernel.vectorize, runner.kernel.arrays, runner.output_sizes, typed, keywords
+
+
+def _unhashable(key: object) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return True
+    return False
+
+
+_memories: MutableMapping[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()

@@ -1,0 +1,233 @@
+"""`gufunc`: a kernel and a signature, bound once, called on any array."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+
+from ._errors import OptionError, SignatureError
+from ._evaluate import evaluate
+from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
+from ._options import CALL_OPTIONS, OPTION_NAMES, OptionKeywords, Options, Parameters, make_options, split_keywords
+from ._signature import Signature
+
+__all__ = ["GUFunc", "gufunc", "read_signature"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class GUFunc(Generic[P, R]):
+    """
+    A kernel bound to a signature and options; `gufunc` makes one.
+
+    Calling it applies the kernel. A call takes as many arrays as the signature has inputs, the options `axes`, `axis` and
+    `keepdims`, and the kernel's own keywords; every other option is bound, and changed with `with_options`.
+
+    Attributes
+    ----------
+    signature : Signature
+        The signature, parsed.
+    nin, nout : int
+        Numbers of inputs and outputs.
+    """
+
+    def __init__(self, func: Callable[P, R], signature: Signature, options: Options, home: Home | None = None) -> None:
+        functools.update_wrapper(self, func, updated=())
+        self.__wrapped__ = func
+        self._signature = signature
+        self._options = options
+        self._home = home
+        self._kernel = make_kernel(func, options, home)
+
+    @property
+    def signature(self) -> Signature:
+        """The parsed signature."""
+        return self._signature
+
+    @property
+    def nin(self) -> int:
+        """The number of inputs."""
+        return self._signature.nin
+
+    @property
+    def nout(self) -> int:
+        """The number of outputs."""
+        return self._signature.nout
+
+    def __call__(self, *args: Any, **keywords: Any) -> R:
+        """Apply the kernel to arrays; keywords are `axes`, `axis`, `keepdims` and the kernel's own."""
+        options = self._options
+        if keywords:
+            chosen, own = split_keywords(keywords, self._parameters, CALL_OPTIONS, self._kernel.name)
+            options = make_options(options, {**chosen, "kwargs": {**options.kwargs, **own}})
+        return evaluate(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]  # as the kernel says
+
+    @functools.cached_property
+    def _parameters(self) -> Parameters:
+        return parameters_of(self.__wrapped__, self.nin)
+
+    def with_options(self, **options: Unpack[OptionKeywords]) -> GUFunc[P, R]:
+        """
+        Return the same kernel and signature under other options.
+
+        Parameters
+        ----------
+        **options
+            Any option of `gufunc`; those not named stay as they are.
+
+        Returns
+        -------
+        GUFunc
+            A new object; this one is unchanged.
+
+        Raises
+        ------
+        OptionError
+            If a name is no option, or a value is none that it takes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import applyufunc as au
+        >>> @au.gufunc("(n)->()")
+        ... def middle(row):
+        ...     return row[len(row) // 2]
+        >>> middle.with_options(vectorize=True)(np.arange(6).reshape(2, 3))
+        array([1, 4])
+        """
+        changed = make_options(self._options, _only_options(options))
+        return type(self)(self.__wrapped__, self._signature, changed, self._home)
+
+    def __repr__(self) -> str:
+        return f"<gufunc {self._kernel.name} {str(self._signature)!r}>"
+
+    def __reduce__(self) -> Any:
+        home = self._home
+        if home is not None and home.module != "__main__" and home.find() is self:
+            return home.qualname  # pickle looks it up in __module__
+        return _rebuild, (self._kernel, self._signature, self._options)
+
+
+class _Decorator:
+    """What `gufunc` returns: binds a function to the signature and the options."""
+
+    def __init__(self, signature: str | Signature | None, options: Options) -> None:
+        self._signature = signature
+        self._options = options
+
+    @overload
+    def __call__(self, func: Callable[P, tuple[Any, Any]]) -> GUFunc[P, tuple[Any, Any]]: ...
+    @overload
+    def __call__(self, func: Callable[P, tuple[Any, Any, Any]]) -> GUFunc[P, tuple[Any, Any, Any]]: ...
+    @overload
+    def __call__(self, func: Callable[P, tuple[Any, ...]]) -> GUFunc[P, tuple[Any, ...]]: ...
+    @overload
+    def __call__(self, func: Callable[P, Any]) -> GUFunc[P, Any]: ...
+    def __call__(self, func: Callable[P, Any]) -> GUFunc[P, Any]:
+        if not callable(func):
+            raise OptionError(f"gufunc(...) decorates a function, got {func!r}")
+        return GUFunc(func, read_signature(self._signature, func), self._options, home_of(func))
+
+
+def gufunc(signature: str | Signature | None = None, /, **options: Unpack[OptionKeywords]) -> _Decorator:
+    """
+    Bind a function on small arrays to a gufunc signature, so that it applies to arrays with any further dimensions.
+
+    The function, called the kernel, gets arrays with its core dimensions last and any number of loop dimensions first, or one
+    item at a time with ``vectorize=True``. The object that takes its place applies it to NumPy, Dask, JAX and other arrays,
+    and returns arrays of the same library; lazy arrays stay lazy.
+
+    Parameters
+    ----------
+    signature : str
+        The core dimensions of every argument and output, such as ``"(n),(n)->()"``. A NumPy or Numba ufunc brings its own.
+    axes, axis, keepdims
+        Where core dimensions are, as for NumPy's gufuncs.
+    output_dtypes : dtype, sequence of dtypes, or callable, optional
+        One dtype for all outputs, one per output, or a callable that gets the inputs' dtypes. Python's ``bool``, ``int``,
+        ``float`` and ``complex`` mean the array library's default dtype of that kind. Without it, eager calls return what the kernel
+        returned, and lazy calls ask the kernel's own type table, or call it once on made-up values of the real core sizes.
+    output_sizes : dict of str to int, callable, UpTo or None, optional
+        Sizes of dimensions that only outputs have, or that the kernel resizes. A callable gets the mapping of known sizes and the
+        kernel's keywords. None: unknown until computed.
+    vectorize : bool, default False
+        The kernel takes one item; it is called once for each.
+    kernel_arrays : {"numpy", "same"}, default "numpy"
+        What the kernel takes: NumPy arrays, or concrete arrays of the inputs' own library.
+    core_chunks : {"merge", "refuse"}, default "merge"
+        Dask: what is done with a core dimension in several chunks. ``allow_rechunk=True`` and ``False`` say the same.
+    budget : int or str, optional
+        Dask: bytes that the largest block may have when core dimensions are merged; by default ``array.chunk-size``.
+    allow_transfer : bool, default False
+        Copy arrays to the host where their own library would refuse to do so unasked.
+    writable : bool, default False
+        The kernel gets private copies that it may write into; otherwise its inputs are read-only.
+    thread_safe : bool, default True
+        False: one call of this kernel at a time in a process.
+    kernel_token : str, optional
+        Dask: a stable identity for a kernel that has none, for deterministic names.
+    meta : array or tuple of arrays, optional
+        Dask: as in `dask.array.apply_gufunc`.
+    kwargs : dict, optional
+        Keyword arguments for the kernel, for names that are also options.
+
+    Returns
+    -------
+    decorator
+        Turns a function into a `GUFunc`.
+
+    Raises
+    ------
+    SignatureError
+        If the signature does not follow the grammar.
+    OptionError
+        If a keyword is no option, or has a value that it cannot have.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import applyufunc as au
+    >>> @au.gufunc("(n),(n)->()", output_dtypes=float)
+    ... def dot(x, y):
+    ...     return (x * y).sum(axis=-1)
+    >>> dot(np.ones((2, 3, 4)), np.arange(4.0)).shape
+    (2, 3)
+    """
+    return _Decorator(signature, make_options(Options(), _only_options(options)))
+
+
+def read_signature(signature: object, func: object) -> Signature:
+    """Return the parsed signature; without one, that of a NumPy or Numba ufunc."""
+    if isinstance(signature, Signature):
+        return signature
+    if isinstance(signature, str):
+        return Signature.parse(signature)
+    if signature is None and describes_itself(func):
+        own: Any = func
+        return Signature.parse(str(own.signature or f"{_scalars(own.nin)}->{_scalars(own.nout)}"))
+    if signature is None:
+        raise SignatureError(
+            f"{function_name(func)!r} has no signature of its own, so it needs one: a string such as '(n),(n)->()'"  # type: ignore[arg-type]
+        )
+    raise SignatureError(f"the signature is a string such as '(n),(n)->()', got {type(signature).__name__}")
+
+
+def home_of(func: object) -> Home | None:
+    """Return where a module will hold the gufunc object of a function, if it decorates one at its place."""
+    module, qualname = getattr(func, "__module__", None), getattr(func, "__qualname__", None)
+    return Home(module, qualname) if isinstance(module, str) and isinstance(qualname, str) else None
+
+
+def _only_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options; a keyword that is none is refused with the nearest one's name."""
+    return split_keywords(options, Parameters(frozenset(), open_ended=False), OPTION_NAMES, "")[0]
+
+
+def _scalars(number: int) -> str:
+    return ",".join(["()"] * number)
+
+
+def _rebuild(kernel: Kernel, signature: Signature, options: Options) -> GUFunc[Any, Any]:
+    return GUFunc(kernel.func, signature, options, kernel.home)

@@ -1,0 +1,100 @@
+"""From arguments to the lowering for them: which array library answers, and which mixtures none does.
+
+Imports no optional library: an array's library is read off its type, and its lowering imported when its first array arrives.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from functools import cache
+from typing import Any, Final, cast
+
+import array_api_compat
+import numpy as np
+
+from .._blocks import is_constant
+from .._call import Lowering
+from .._errors import ArgumentError
+from .._kernel import Kernel
+from ._host import as_numpy, library_name, to_host
+
+__all__ = ["convert_keywords", "find_lowering"]
+
+
+def find_lowering(args: Sequence[Any]) -> Lowering:
+    """Return the lowering for these arguments; two libraries other than NumPy are refused by name."""
+    libraries = {position: _library(arg, f"argument {position}") for position, arg in enumerate(args) if not is_constant(arg)}
+    rich = {position: library for position, library in libraries.items() if library != "numpy"}
+    if len(set(rich.values())) > 1:
+        named = ", ".join(f"argument {position} is from {library}" for position, library in rich.items())
+        raise ArgumentError(f"{named}: arrays of two libraries do not mix; convert them to one")
+    library = next(iter(rich.values()), "numpy")
+    _refuse_masked(args, library)
+    return cast(Lowering, importlib.import_module(_MODULES.get(library, "._eager"), __name__))
+
+
+def convert_keywords(keywords: Mapping[str, Any], kernel: Kernel) -> dict[str, Any]:
+    """Return the kernel's keywords, concrete arrays converted as arguments are; lazy and labelled ones are refused by name."""
+    return {name: _convert_keyword(value, name, kernel) for name, value in keywords.items()}
+
+
+_MODULES: Final = {"dask": "._dask", "jax": "._jax"}
+_LIBRARIES_WITHOUT_LOWERING: Final = {"cubed", "ndonnx", "dask_array", "dask_expr"}
+
+
+def _library(arg: Any, what: str) -> str:
+    """Return the name of the library whose lowering an argument needs; refuse what would be computed or unlabelled."""
+    if isinstance(arg, (np.ndarray, np.generic)):
+        return "numpy"
+    if array_api_compat.is_dask_array(arg):
+        return "dask"
+    if array_api_compat.is_jax_array(arg) or (hasattr(type(arg), "__jax_array__") and _is_installed("jax")):
+        return "jax"
+    name = library_name(arg)
+    if name == "xarray":
+        raise ArgumentError(f"{what} is an {_type_name(arg)}: labelled arrays are not taken, pass its .data")
+    if name in _LIBRARIES_WITHOUT_LOWERING or hasattr(arg, "__dask_graph__"):
+        raise ArgumentError(f"{what} is a lazy {_type_name(arg)}, which no lowering takes: it would have to be computed")
+    return name if array_api_compat.is_array_api_obj(arg) else "numpy"
+
+
+def _type_name(arg: object) -> str:
+    return f"{library_name(arg)}.{type(arg).__name__}"
+
+
+@cache
+def _is_installed(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+def _refuse_masked(args: Sequence[Any], library: str) -> None:
+    """Refuse masked arrays where nothing would keep their mask."""
+    masked = [position for position, arg in enumerate(args) if isinstance(arg, np.ma.MaskedArray)]
+    if masked and library not in ("numpy", "dask"):
+        raise ArgumentError(f"argument {masked[0]} is a masked array, whose mask {library} arrays cannot keep: fill it first")
+
+
+def _convert_keyword(value: Any, name: str, kernel: Kernel) -> Any:
+    library = _library(value, f"keyword {name}") if _is_array(value) else ""
+    if library == "dask" or (library == "jax" and _is_traced(value)):
+        kind = "lazy" if library == "dask" else "traced"
+        raise ArgumentError(f"keyword {name} is a {kind} {library} array: pass it as an argument whose dims are all core")
+    if not library or kernel.arrays == "same":
+        return value
+    array = to_host(as_numpy(value, f"keyword {name}") if library == "numpy" else value).view()
+    if type(array) is np.ndarray:
+        array.flags.writeable = False
+    return array
+
+
+def _is_array(value: Any) -> bool:
+    if isinstance(value, np.generic):
+        return False
+    return isinstance(value, np.ndarray) or array_api_compat.is_array_api_obj(value) or hasattr(value, "__dask_graph__") or library_name(value) == "xarray"
+
+
+def _is_traced(value: Any) -> bool:
+    jax = importlib.import_module("jax")
+    return isinstance(value, jax.core.Tracer)

@@ -1,0 +1,99 @@
+"""Calls on arrays that hold their values: NumPy's, and those of any array-API library.
+
+The kernel runs once, with the whole arrays as its block; what a NumPy kernel returns goes back to the library and device of the inputs.
+Implements the functions of `Lowering`; knows no lazy library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from .._blocks import is_constant
+from .._call import Call
+from .._casting import numpy_dtype
+from .._kernel import Kernel
+from .._options import Options
+from .._typing import Array, Namespace, Shape
+from ._host import as_numpy, check_transfer, to_host
+
+__all__ = ["as_block", "convert", "default_dtype", "is_lazy", "lower", "namespace", "narrow", "shape"]
+
+
+def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any, ...]:
+    """Return NumPy arrays, or the library's own; refuse first what would have to be moved without leave."""
+    if kernel.arrays == "numpy":
+        for position, arg in enumerate(args):
+            if _is_foreign(arg):
+                check_transfer(arg, options.allow_transfer, f"argument {position}")
+    foreign = [arg for arg in args if _is_foreign(arg)]
+    return tuple(_convert(arg, position, foreign, kernel) for position, arg in enumerate(args))
+
+
+def namespace(array: Array) -> Namespace:
+    """Return the module with the library's functions."""
+    return np if isinstance(array, np.ndarray) else array_api_compat.array_namespace(array)
+
+
+def shape(array: Array) -> Shape:
+    """Return the shape; every size is known."""
+    return tuple(array.shape)
+
+
+def is_lazy(arrays: Sequence[Array]) -> bool:
+    """Tell that results are there at once."""
+    return False
+
+
+def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
+    """Return the dtype that the library of the arrays takes for Python's bool, int, float or complex."""
+    foreign = [array for array in arrays if _is_foreign(array)]
+    if not foreign or kind is bool:
+        return np.dtype(kind)
+    xp = namespace(foreign[0])
+    name = {int: "integral", float: "real floating", complex: "complex floating"}[kind]
+    return numpy_dtype(xp.__array_namespace_info__().default_dtypes(device=array_api_compat.device(foreign[0]))[name])
+
+
+def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
+    """Return `dtype`: nothing is narrowed."""
+    return dtype
+
+
+def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
+    """Return a NumPy array in the library, and on the device, of `arrays`."""
+    foreign = [array for array in arrays if _is_foreign(array)]
+    return _like(array, foreign[0]) if foreign else array
+
+
+def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the outputs of the kernel on the whole arrays."""
+    if call.kernel.arrays == "same":
+        return tuple(map(_own, call.runner(*arrays)))
+    outputs = map(_own, call.runner(*map(to_host, arrays)))
+    foreign = [array for array in arrays if _is_foreign(array)]
+    return tuple(_like(output, foreign[0]) for output in outputs) if foreign else tuple(outputs)
+
+
+def _is_foreign(arg: Any) -> bool:
+    """Tell an array of another library than NumPy."""
+    return not isinstance(arg, (np.ndarray, np.generic)) and array_api_compat.is_array_api_obj(arg)
+
+
+def _convert(arg: Any, position: int, foreign: Sequence[Array], kernel: Kernel) -> Any:
+    if is_constant(arg) or _is_foreign(arg):
+        return arg
+    array = as_numpy(arg, f"argument {position}")
+    return _like(array, foreign[0]) if foreign and kernel.arrays == "same" else array
+
+
+def _like(array: np.ndarray[Any, Any], other: Array) -> Array:
+    return namespace(other).asarray(array, device=array_api_compat.device(other))
+
+
+def _own(output: Array) -> Array:
+    """Return an output that shares nothing with a caller's array: what the kernel passed through is still flagged read-only."""
+    return output.copy() if isinstance(output, np.ndarray) and not output.flags.writeable else output

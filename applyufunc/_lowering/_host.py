@@ -1,0 +1,83 @@
+"""Anything array-like as a NumPy array, and arrays of other libraries brought to the host, with leave where it takes leave.
+
+Imports no library but NumPy: what an array is, is read off the array itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from .._errors import ArgumentError, TransferError
+from .._transfer import transfer_is_allowed
+from .._typing import Array
+
+__all__ = ["as_numpy", "check_transfer", "library_name", "to_host"]
+
+
+def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
+    """Return an array-like as exactly `numpy.ndarray`, or as a masked array where one was given."""
+    if type(arg) is np.ndarray or isinstance(arg, np.ma.MaskedArray):
+        return arg  # type: ignore[no-any-return]  # isinstance of an untyped class
+    if isinstance(arg, np.ndarray) and not isinstance(arg, np.memmap):
+        raise ArgumentError(
+            f"{what} is a {_full_name(arg)}, a subclass of numpy.ndarray whose meaning would be lost: pass numpy.asarray(...) of it"
+        )
+    try:
+        array = np.asarray(arg)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{what} is a {_full_name(arg)}, which is no array: {error}") from error
+    if array.dtype == object and not hasattr(arg, "__array__") and not isinstance(arg, (list, tuple)):
+        raise ArgumentError(f"{what} is a {_full_name(arg)}, which is no array")
+    return array
+
+
+def check_transfer(array: Array, option: bool, what: str) -> None:
+    """Refuse an array whose library refuses to copy it to the host by itself, unless leave was given."""
+    reason = _why_leave_is_needed(array)
+    if reason and not transfer_is_allowed(option):
+        raise TransferError(
+            f"{what} is a {_full_name(array)} {reason}, and the kernel takes NumPy arrays: pass allow_transfer=True, or use "
+            f"`with applyufunc.allow_transfer():`, to copy it to the host"
+        )
+
+
+def to_host(array: Array) -> np.ndarray[Any, Any]:
+    """Return a NumPy array with the values of an array of any library; leave has been checked."""
+    if isinstance(array, np.ndarray):
+        return array
+    if array_api_compat.is_cupy_array(array):
+        return array.get()  # type: ignore[no-any-return]
+    if array_api_compat.is_torch_array(array):
+        return array.detach().cpu().numpy()  # type: ignore[no-any-return]
+    if array_api_compat.is_pydata_sparse_array(array):
+        return array.todense()  # type: ignore[no-any-return]
+    try:
+        return np.asarray(array)
+    except (RuntimeError, TypeError, BufferError):  # as array-api-strict says off its CPU device
+        return np.from_dlpack(array, device="cpu", copy=True)
+
+
+def library_name(array: Array) -> str:
+    """Return the name of the package that an array comes from, as messages say it."""
+    return type(array).__module__.partition(".")[0]
+
+
+def _why_leave_is_needed(array: Array) -> str:
+    if array_api_compat.is_pydata_sparse_array(array):
+        return "that would be made dense"
+    if array_api_compat.is_numpy_array(array) or array_api_compat.is_jax_array(array):
+        return ""  # JAX has a transfer guard of its own
+    device = array_api_compat.device(array)
+    return "" if _is_cpu(device) else f"on device {device}"
+
+
+def _is_cpu(device: Any) -> bool:
+    name = getattr(device, "type", device)  # torch
+    return "cpu" in str(name).lower()
+
+
+def _full_name(arg: object) -> str:
+    return f"{type(arg).__module__}.{type(arg).__qualname__}"
