@@ -1,0 +1,132 @@
+"""The backends that tests run on: how arrays get there, how a call is made, and how values come back."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import applyufunc as au
+
+
+class Backend:
+    """How a test hands arrays to a library, calls, and gets values back."""
+
+    examples = 150
+    lazy = False  # the result is built before the kernel runs
+    traces = False
+    keeps_masks = True
+    scalar: Any = np.generic  # the type of a 0-d result
+
+    def put(self, array, data=None):
+        """Return `array` in the library; `data` draws what may vary, such as chunks."""
+        return array
+
+    def call(self, kernel, signature, args, options):
+        return au.apply_ufunc(kernel, signature, *args, **options)
+
+    def get(self, result):
+        return result
+
+    def check_type(self, result):
+        assert type(result) is np.ndarray or isinstance(result, self.scalar)
+
+    def context(self):
+        return contextlib.nullcontext()
+
+
+class Strict(Backend):
+    """array-api-strict, which takes nothing that the standard does not promise."""
+
+    keeps_masks = False
+
+    def __init__(self):
+        self.xp = pytest.importorskip("array_api_strict")
+
+    def put(self, array, data=None):
+        return self.xp.asarray(array)
+
+    def get(self, result):
+        return np.asarray(result)
+
+    def check_type(self, result):
+        assert type(result) is type(self.xp.zeros(1))
+
+
+class Dask(Backend):
+    """Dask, with chunks of any sizes on every axis; building computes nothing."""
+
+    lazy = True
+
+    def __init__(self):
+        pytest.importorskip("dask.array")
+        import dask
+        import dask.array as da
+
+        self.dask, self.da = dask, da
+
+    def put(self, array, data=None):
+        chunks = -1 if data is None else tuple(data.draw(_chunks(size)) for size in array.shape)
+        return self.da.from_array(array, chunks=chunks)
+
+    def call(self, kernel, signature, args, options):
+        def scheduler(*args, **kwargs):
+            raise AssertionError("building a lazy result computed something")
+
+        with self.dask.config.set(scheduler=scheduler):
+            return super().call(kernel, signature, args, options)
+
+    def get(self, result):
+        value = result.compute(scheduler="sync")
+        assert (result.shape, result.dtype) == (value.shape, value.dtype), "the lazy array promised something else"
+        for index in np.ndindex(result.numblocks):
+            block = result.blocks[index]
+            assert block.shape == np.shape(block.compute(scheduler="sync"))
+        return value
+
+    def check_type(self, result):
+        assert type(result) is self.da.Array
+
+
+class Jax(Backend):
+    """JAX arrays outside any trace; 64-bit dtypes are enabled, so that every dtype is the one of NumPy."""
+
+    keeps_masks = False
+
+    def __init__(self):
+        self.jax = pytest.importorskip("jax")
+
+    def put(self, array, data=None):
+        return self.jax.numpy.asarray(array)
+
+    def get(self, result):
+        return np.asarray(result)
+
+    def check_type(self, result):
+        assert isinstance(result, self.jax.Array)
+
+    def context(self):
+        return self.jax.enable_x64(True)
+
+
+class JaxJit(Jax):
+    """JAX inside `jax.jit`."""
+
+    examples = 50
+    lazy = True
+    traces = True
+
+    def call(self, kernel, signature, args, options):
+        return self.jax.jit(lambda *traced: super(JaxJit, self).call(kernel, signature, traced, options))(*args)
+
+
+BACKENDS = {"numpy": Backend, "strict": Strict, "dask": Dask, "jax": Jax, "jax-jit": JaxJit}
+
+
+def _chunks(size):
+    """Draw chunk sizes that add up to `size`; some are 0."""
+    cuts = st.lists(st.integers(0, size), max_size=3).map(sorted)
+    return cuts.map(lambda cut: tuple(np.diff([0, *cut, size]).tolist()))

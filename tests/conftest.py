@@ -1,0 +1,23 @@
+"""What all tests share: the Hypothesis profiles, and the backends."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from backends import BACKENDS
+from hypothesis import settings
+
+# A deadline fails a test for what else the machine is doing.
+settings.register_profile("dev", deadline=None)
+# The same examples in every run, so that a failure is the change's own.
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    """Every backend in turn; one whose library is not there is skipped."""
+    made = BACKENDS[request.param]()
+    with made.context():
+        yield made
