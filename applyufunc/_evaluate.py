@@ -31,7 +31,7 @@ def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options:
     converted = lowering.convert(args, options, kernel)
     ndims = tuple(None if arg is None else 0 if is_constant(arg) else arg.ndim for arg in converted)
     absent = signature.absent(ndims)
-    core_axes = _find_axes(signature.without(absent), ndims, options, kernel)
+    core_axes = _find_axes(signature, absent, ndims, options, kernel)
     prepared = [
         arg if is_constant(arg) else _core_last(arg, axes, dims, absent, lowering)
         for arg, axes, dims in zip(converted, core_axes.inputs, signature.inputs, strict=True)
@@ -53,11 +53,15 @@ def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> 
         )
 
 
-def _find_axes(signature: Signature, ndims: Sequence[int | None], options: Options, kernel: Kernel) -> CoreAxes:
+def _find_axes(
+    signature: Signature, absent: frozenset[str], ndims: Sequence[int | None], options: Options, kernel: Kernel
+) -> CoreAxes:
+    present = signature.without(absent) if absent else signature
     return find_core_axes(
-        signature.input_labels,
-        signature.output_labels,
+        present.input_labels,
+        present.output_labels,
         ndims,
+        declared=(signature.input_labels, signature.output_labels),
         axes=options.axes,
         axis=options.axis,
         keepdims=options.keepdims,
