@@ -1,0 +1,47 @@
+"""Calls on JAX arrays: directly where the values are there, as one callback where they are traced.
+
+Eager and lazy are JAX's own: inside ``jit`` a call is staged even if its arguments are concrete, as calls of JAX's
+functions are. Implements the functions of `Lowering`; the modules below it do one step each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._call import Call
+from ..._typing import Array, Namespace, Shape
+from ._callback import call_back
+from ._direct import call_directly, is_concrete
+from ._dtypes import default_dtype, narrow
+from ._entry import convert
+
+__all__ = ["as_block", "convert", "default_dtype", "is_lazy", "lower", "namespace", "narrow", "shape"]
+
+
+def namespace(array: Array) -> Namespace:
+    """Return the module with the library's functions: NumPy's for an argument that was not JAX's."""
+    return np if isinstance(array, np.ndarray) else jnp
+
+
+def shape(array: Array) -> Shape:
+    """Return the shape; every size is known, under a trace too."""
+    return tuple(array.shape)
+
+
+def is_lazy(arrays: Sequence[Array]) -> bool:
+    """Tell whether the call is traced."""
+    return not is_concrete(arrays)
+
+
+def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
+    """Return a NumPy array as a JAX array on the default device."""
+    return jnp.asarray(array)
+
+
+def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the outputs: of the kernel itself, or of a callback that will run it."""
+    return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays)

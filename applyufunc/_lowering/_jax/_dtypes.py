@@ -1,0 +1,74 @@
+"""JAX's dtypes, asked for at every call, since ``enable_x64`` holds for a part of a program.
+
+In: Python's types, NumPy's dtypes. Out: the NumPy dtypes of what JAX holds in their place. Knows no arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._errors import OptionError, OutputDTypeError
+from ..._typing import Array
+
+__all__ = ["canonical", "default_dtype", "is_held", "narrow"]
+
+
+def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
+    """Return the dtype that JAX takes for Python's bool, int, float or complex."""
+    return np.dtype(jnp.result_type(kind))
+
+
+def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
+    """Return the dtype that JAX holds in place of `dtype`, with JAX's own warning where a declared one is narrowed."""
+    if not is_held(dtype):
+        if declared:
+            raise OptionError(f"output_dtypes has {dtype}, which JAX arrays cannot hold")
+        raise OutputDTypeError(f"kernel returned {dtype}, which JAX arrays cannot hold: pass output_dtypes")
+    narrowed = canonical(dtype)
+    if declared and narrowed != dtype:
+        _warn_narrowed(dtype, narrowed)
+    return narrowed
+
+
+def canonical(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in native byte order, of 32 bits unless x64 is enabled."""
+    native = dtype.newbyteorder("=") if dtype.kind in "iufc" else dtype
+    return np.dtype(jax.dtypes.canonicalize_dtype(native))
+
+
+@cache
+def is_held(dtype: np.dtype[Any]) -> bool:
+    """Tell whether JAX has arrays of this dtype: numbers and bool, with the short floats of ml_dtypes."""
+    if issubclass(dtype.type, (np.longdouble, np.clongdouble, np.timedelta64)):
+        return False
+    return dtype == np.bool_ or bool(jnp.issubdtype(dtype, np.number))
+
+
+def _warn_narrowed(dtype: np.dtype[Any], narrowed: np.dtype[Any]) -> None:
+    warnings.warn(
+        f"Explicitly requested dtype {dtype} in output_dtypes is not available, and will be truncated to dtype "
+        f"{narrowed}. To enable more dtypes, set the jax_enable_x64 configuration option or the JAX_ENABLE_X64 shell "
+        f"environment variable.",
+        UserWarning,  # the category and the words of jax.numpy.zeros
+        stacklevel=_frames_to_caller(),
+    )
+
+
+def _frames_to_caller() -> int:
+    """Return how many frames above the function that calls this one the first frame outside the package is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+_PACKAGE: Final = str(Path(__file__).parents[2])
