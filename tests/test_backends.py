@@ -24,6 +24,7 @@ def test_every_call_gives_what_a_plain_loop_gives(backend):
         assert len(results) == len(drawn.expected)
         for got, expected in zip(results, drawn.expected, strict=True):
             backend.check_type(got)
+            backend.check_blocks(got)
             value = backend.get(got)
             assert (value.shape, value.dtype) == (expected.shape, expected.dtype)
             np.testing.assert_array_equal(value, expected)
