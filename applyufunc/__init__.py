@@ -18,7 +18,9 @@ from ._errors import (
     UnknownDTypeError,
     UnknownSizeError,
 )
+from ._failures import reraise
 from ._gufunc import GUFunc, gufunc
+from ._lazy_apply import lazy_apply
 from ._options import UpTo
 from ._signature import CoreDim, Signature
 from ._transfer import allow_transfer
@@ -46,6 +48,8 @@ __all__ = [
     "allow_transfer",
     "apply_ufunc",
     "gufunc",
+    "lazy_apply",
+    "reraise",
 ]
 
 __version__ = "0.1.0"
