@@ -1,0 +1,80 @@
+"""What the door asks of Dask arrays: conversion, shapes, dtypes, and blocks to try a kernel on.
+
+In: arguments as they were given. Out: Dask arrays as they are, and NumPy arrays for all that is on the host; those
+become part of a graph when it is built, where the other arguments' chunks are known. Computes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from ..._blocks import is_constant
+from ..._kernel import Kernel
+from ..._options import Options
+from ..._typing import Array, Namespace, Shape
+from .._host import as_numpy, check_transfer
+from . import _movement
+from ._tasks import as_type_of
+
+__all__ = ["as_block", "convert", "default_dtype", "is_lazy", "meta_of", "namespace", "narrow", "richest_meta", "shape"]
+
+
+def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any, ...]:
+    """Return Dask arrays as they are, all else as NumPy arrays; blocks that may not be moved are refused."""
+    if kernel.arrays == "numpy":
+        for position, arg in enumerate(args):
+            if array_api_compat.is_dask_array(arg):
+                check_transfer(meta_of(arg), options.allow_transfer, f"argument {position}")
+    return tuple(_convert(arg, position) for position, arg in enumerate(args))
+
+
+def namespace(array: Array) -> Namespace:
+    """Return a module with the functions that move axes."""
+    return np if isinstance(array, np.ndarray) else _movement
+
+
+def shape(array: Array) -> Shape:
+    """Return the shape, None for a size that Dask writes as NaN."""
+    return tuple(None if math.isnan(size) else int(size) for size in array.shape)
+
+
+def is_lazy(arrays: Sequence[Array]) -> bool:
+    """Tell that results are computed later."""
+    return True
+
+
+def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
+    """Return NumPy's dtype for Python's bool, int, float or complex."""
+    return np.dtype(kind)
+
+
+def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
+    """Return `dtype`: nothing is narrowed."""
+    return dtype
+
+
+def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
+    """Return a NumPy array as the type that the blocks of `arrays` have."""
+    return as_type_of(array, richest_meta(arrays))
+
+
+def meta_of(array: Array) -> Array:
+    """Return an empty array of the type of an array's blocks."""
+    return array if isinstance(array, np.ndarray) else array._meta
+
+
+def richest_meta(arrays: Sequence[Array]) -> Array:
+    """Return the first meta that is more than a plain NumPy array, such as a sparse or a masked one; else the first."""
+    metas = [meta_of(array) for array in arrays]
+    return next((meta for meta in metas if type(meta) is not np.ndarray), metas[0])
+
+
+def _convert(arg: Any, position: int) -> Any:
+    if is_constant(arg) or array_api_compat.is_dask_array(arg):
+        return arg
+    return as_numpy(arg, f"argument {position}")
