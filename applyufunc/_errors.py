@@ -43,7 +43,7 @@ class DimensionError(ApplyUfuncError, ValueError):
 
 
 class AxisError(ApplyUfuncError, ValueError, IndexError):
-    """An axis that the array does not have, or that is given twice; the builtins are those of `numpy.exceptions.AxisError`."""
+    """An axis that the array does not have, or that is given twice; as builtins, what NumPy's `AxisError` is."""
 
 
 class AlignmentError(ApplyUfuncError, ValueError):
