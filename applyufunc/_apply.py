@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from ._errors import OptionError, SignatureError
@@ -11,26 +11,19 @@ from ._gufunc import read_signature
 from ._kernel import function_name, make_kernel, parameters_of
 from ._options import OPTION_NAMES, Options, make_options, split_keywords
 from ._signature import Signature
+from ._typing import OneOutput, SeveralOutputs
 
 __all__ = ["apply_ufunc"]
 
 
 @overload
 def apply_ufunc(
-    func: Callable[..., tuple[Any, Any]], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
-) -> tuple[Any, Any]: ...
-@overload
-def apply_ufunc(
-    func: Callable[..., tuple[Any, Any, Any]], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
-) -> tuple[Any, Any, Any]: ...
-@overload
-def apply_ufunc(
-    func: Callable[..., tuple[Any, ...]], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
-) -> tuple[Any, ...]: ...
-@overload
-def apply_ufunc(
-    func: Callable[..., Any], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
+    func: Callable[..., OneOutput], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
 ) -> Any: ...
+@overload
+def apply_ufunc(
+    func: Callable[..., SeveralOutputs], signature: str | Signature | None, /, *args: Any, **options_and_keywords: Any
+) -> SeveralOutputs: ...
 def apply_ufunc(
     func: Callable[..., Any], signature: str | Signature | None = None, /, *args: Any, **options_and_keywords: Any
 ) -> Any:
@@ -42,18 +35,19 @@ def apply_ufunc(
     func : callable
         The kernel: gets the core dimensions of each argument last, and any loop dimensions first.
     signature : str, Signature or None
-        The core dimensions of every argument and output, such as ``"(m,n),(n)->(m)"``. None: that of a NumPy or Numba ufunc.
+        The core dimensions of every argument and output, such as ``"(m,n),(n)->(m)"``. None: that of a NumPy or Numba
+        ufunc.
     *args : array, scalar or None
-        One for each input of the signature. Loop dimensions broadcast against each other, core dimensions do not. A Python scalar
-        and None reach the kernel as they are.
+        One for each input of the signature. Loop dimensions broadcast against each other, core dimensions do not. A
+        Python scalar and None reach the kernel as they are.
     **options_and_keywords
         The options of `gufunc`, and the kernel's own keywords.
 
     Returns
     -------
     array or tuple of arrays
-        Of the library of the arguments: loop dimensions, then the output's core dimensions. A tuple where the signature has several
-        outputs, or ends in a comma.
+        Of the library of the arguments: loop dimensions, then the output's core dimensions. A tuple where the signature
+        has several outputs, or ends in a comma.
 
     Raises
     ------
@@ -78,7 +72,9 @@ def apply_ufunc(
     (2,)
     """
     parsed = _read(signature, func, args, options_and_keywords)
-    chosen, own = split_keywords(options_and_keywords, parameters_of(func, parsed.nin), OPTION_NAMES, function_name(func))
+    chosen, own = split_keywords(
+        options_and_keywords, parameters_of(func, parsed.nin), OPTION_NAMES, function_name(func)
+    )
     options = make_options(Options(), chosen)
     if own:
         options = make_options(options, {"kwargs": {**options.kwargs, **own}})
@@ -86,18 +82,27 @@ def apply_ufunc(
 
 
 def _read(signature: object, func: object, args: Sequence[Any], keywords: Mapping[str, Any]) -> Signature:
-    """Return the parsed signature; where xarray's own keywords or an array stand in its place, say which one to write."""
+    """Return the parsed signature; where xarray's keywords or an array stand in its place, say what to write."""
+    if not callable(func):
+        raise OptionError(
+            f"the function comes first and the signature second, got {type(func).__name__} in place of the function"
+        )
     if "input_core_dims" in keywords or "output_core_dims" in keywords:
-        written = f"{_core_dims(keywords, 'input_core_dims')}->{_core_dims(keywords, 'output_core_dims') or '()'}"
-        raise OptionError(f"input_core_dims= and output_core_dims= are not taken: write the signature {written!r} after the function")
+        n_args = len(args) + (signature is not None and not isinstance(signature, (str, Signature)))
+        inputs = _written(keywords.get("input_core_dims") or [()] * n_args)
+        written = f"{inputs}->{_written(keywords.get('output_core_dims') or [()])}"
+        raise OptionError(
+            f"input_core_dims= and output_core_dims= are not taken: write the signature {written!r} after the function"
+        )
     if signature is not None and not isinstance(signature, (str, Signature)):
         pattern = f"{','.join(['(...)'] * (len(args) + 1))}->(...)"
         raise SignatureError(
-            f"the signature comes after the function, a string with the core dimensions of each argument, here {pattern!r}; "
+            f"the signature comes after the function, a string with the core dimensions of each argument, here "
+            f"{pattern!r}; "
             f"got {type(signature).__name__}"
         )
     return read_signature(signature, func)
 
 
-def _core_dims(keywords: Mapping[str, Any], name: str) -> str:
-    return ",".join(f"({','.join(map(str, dims))})" for dims in keywords.get(name) or ())
+def _written(core_dims: Iterable[Iterable[object]]) -> str:
+    return ",".join(f"({','.join(map(str, dims))})" for dims in core_dims)

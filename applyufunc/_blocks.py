@@ -1,26 +1,31 @@
 """The block engine: `BlockRunner` calls or loops the kernel on one block of each argument, and checks what it returned.
 
-One picklable object that every lowering runs. In: blocks, core dims last. Out: a tuple with one array per output, loop dims first.
-Knows nothing of chunks, graphs, traces or devices; the shapes that count are those of the blocks themselves.
+One picklable object that every lowering runs. In: blocks, core dims last. Out: a tuple with one array per output, loop
+dims first. Knows nothing of chunks, graphs, traces or devices; the shapes that count are those of the blocks
+themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device, is_array_api_obj, is_jax_array
 
+from ._errors import UnknownDTypeError
+from ._expectation import Expectation
 from ._kernel import Kernel
 from ._options import OutputSizes
 from ._plan import Operand, Plan, make_plan, shape_text
-from ._results import Expectation, broadcast_to, check_batch, check_items, empty_outputs
-from ._signature import Signature
+from ._results import broadcast_to, check_batch, check_items, empty_outputs
+from ._signature import CoreDim, Signature
 from ._typing import Array, Keywords, Namespace, Shape
 
-__all__ = ["BlockRunner", "is_constant"]
+__all__ = ["BlockRunner", "constant_shape", "is_constant", "read_only"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,10 @@ class BlockRunner:
     def __call__(self, *blocks: Array, location: str = "") -> tuple[Array, ...]:
         """Return the outputs for one block of each array argument; `location` says which, for messages."""
         args = self.insert_constants(blocks)
-        plan = make_plan(self.signature, tuple(map(_shape, args)), self.output_sizes)
-        expected = Expectation(plan, self.dtypes, _thin_axes(plan), _namespace(blocks, self.kernel))
+        pairs = zip(args, self.signature.inputs, strict=True)
+        shapes = tuple(constant_shape(arg, dims) if is_constant(arg) else tuple(arg.shape) for arg, dims in pairs)
+        plan = make_plan(self.signature, shapes, self.output_sizes)
+        expected = _expectation(self, plan, blocks)
         if plan.is_empty and self.dtypes is not None:
             return empty_outputs(expected)
         try:
@@ -54,13 +61,31 @@ class BlockRunner:
             args.insert(position, value)
         return tuple(args)
 
+    @property
+    def array_positions(self) -> tuple[int, ...]:
+        """Positions, among all arguments, of those that are arrays."""
+        constants = dict(self.constants)
+        return tuple(position for position in range(self.signature.nin) if position not in constants)
+
     def _run(self, args: list[Any], expected: Expectation) -> tuple[Array, ...]:
         with self.kernel.guard():
+            call = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
             if not self.kernel.vectorize:
-                return check_batch(self.kernel(*args, **self.keywords), expected)
-            items = _items(args, expected.plan, self.kernel)
-            returned = [self.kernel(*item, **self.keywords) for item in items]
+                return check_batch(call(*args, **self.keywords), expected)
+            keywords = self.keywords
+            returned = [call(*item, **keywords) for item in _items(args, expected.plan, self.kernel)]
         return check_items(returned, expected)
+
+    def _fill(self, expected: Expectation, *args: Any, **keywords: Any) -> Any:
+        """Call a kernel that has to be given arrays for its outputs."""
+        if self.dtypes is None:
+            raise UnknownDTypeError(f"kernel {self.kernel.name!r} is compiled for its outputs too: pass output_dtypes")
+        operands = expected.plan.outputs
+        shapes = (operand.core_shape if self.kernel.vectorize else operand.shape for operand in operands)
+        pairs = zip(shapes, self.dtypes, strict=True)
+        outputs = tuple(np.empty([size or 0 for size in shape], dtype) for shape, dtype in pairs)
+        self.kernel.func(*args, *outputs, **keywords)
+        return outputs if len(outputs) > 1 or self.signature.always_tuple else outputs[0]
 
 
 def is_constant(arg: object) -> bool:
@@ -68,8 +93,18 @@ def is_constant(arg: object) -> bool:
     return arg is None or type(arg) in (bool, int, float, complex)
 
 
-def _shape(arg: Any) -> Shape | None:
-    return None if arg is None else () if is_constant(arg) else arg.shape
+def constant_shape(arg: object, dims: Sequence[CoreDim]) -> Shape | None:
+    """Return the shape of a constant: None has none, a scalar size 1 along the optional dims it does without."""
+    return None if arg is None else (1,) * len(dims)
+
+
+def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a view that refuses writing."""
+    if isinstance(array, np.ma.MaskedArray):
+        return _read_only_masked(array)  # type: ignore[no-any-return]
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _namespace(blocks: Sequence[Array], kernel: Kernel) -> Namespace:
@@ -81,8 +116,16 @@ def _library(blocks: Sequence[Array]) -> Namespace:
     return np if all(isinstance(block, np.ndarray | np.generic) for block in blocks) else array_namespace(*blocks)
 
 
-def _thin_axes(plan: Plan) -> tuple[bool, ...]:
-    operands = [operand for operand in plan.inputs if operand is not None]
+def _expectation(runner: BlockRunner, plan: Plan, blocks: Sequence[Array]) -> Expectation:
+    xp = _namespace(blocks, runner.kernel)
+    # JAX moves what is made on its default device to where it is needed by itself, and a sharding fits one shape only.
+    place = None if xp is np or is_jax_array(blocks[0]) else device(blocks[0])
+    masked = any(isinstance(block, np.ma.MaskedArray) for block in blocks)
+    return Expectation(plan, runner.dtypes, _thin_axes(plan, dict(runner.constants)), xp, place, masked)
+
+
+def _thin_axes(plan: Plan, constants: Collection[int]) -> tuple[bool, ...]:
+    operands = [operand for position, operand in enumerate(plan.inputs) if operand and position not in constants]
     return tuple(any(_is_thin(operand, axis) for operand in operands) for axis in range(-plan.n_loop, 0))
 
 
@@ -92,18 +135,20 @@ def _is_thin(operand: Operand, axis: int) -> bool:
 
 def _arrange(args: Sequence[Any], plan: Plan, kernel: Kernel) -> list[Any]:
     """Return the arguments as the kernel sees them: equal loop rank, ``|1`` dims stretched, read-only or private."""
-    sizes = dict(plan.sizes)
-    arranged = []
-    for arg, operand, dims in zip(args, plan.inputs, plan.signature.inputs, strict=True):
-        if operand is None or is_constant(arg):
-            arranged.append(arg)
-            continue
-        array = arg[(None,) * (plan.n_loop - operand.n_loop) + (...,)] if operand.n_loop < plan.n_loop else arg
-        if any(dim.stretches for dim in dims):
-            core_shape = tuple(sizes[dim.label] for dim in dims)
-            array = _stretch(array, (*array.shape[: plan.n_loop], *core_shape))
-        arranged.append(_protect(array, kernel))
-    return arranged
+    sizes = {label: size or 0 for label, size in plan.sizes}  # all are known where blocks are
+    return [
+        arg if operand is None or is_constant(arg) else _protect(_align(arg, operand, dims, plan.n_loop, sizes), kernel)
+        for arg, operand, dims in zip(args, plan.inputs, plan.signature.inputs, strict=True)
+    ]
+
+
+def _align(array: Array, operand: Operand, dims: Sequence[CoreDim], n_loop: int, sizes: Mapping[str, int]) -> Array:
+    """Return a view with `n_loop` loop dims, and ``|1`` dims stretched."""
+    if operand.n_loop < n_loop:
+        array = array[(None,) * (n_loop - operand.n_loop) + (...,)]
+    if any(dim.stretches for dim in dims):
+        array = _stretch(array, (*array.shape[:n_loop], *(sizes[dim.label] for dim in dims)))
+    return array
 
 
 def _stretch(array: Array, shape: tuple[int, ...]) -> Array:
@@ -114,42 +159,55 @@ def _stretch(array: Array, shape: tuple[int, ...]) -> Array:
 
 def _protect(array: Array, kernel: Kernel) -> Array:
     """Return a NumPy array that the kernel cannot harm; other libraries' arrays only where it asked to write."""
-    if kernel.writable or (kernel.ignores_read_only and isinstance(array, np.ndarray)):
-        return array.copy() if isinstance(array, np.ndarray) else _library([array]).asarray(array, copy=True)
+    if kernel.writable:
+        return array if kernel.vectorize else _copy(array)  # the loop copies each item
     if not isinstance(array, np.ndarray):
         return array
-    return _read_only_masked(array) if isinstance(array, np.ma.MaskedArray) else _read_only(array)
+    return array.copy() if kernel.ignores_read_only else read_only(array)
 
 
-def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def _copy(array: Array) -> Array:
+    if isinstance(array, np.ndarray):
+        return array.copy()
+    if isinstance(array, np.generic) or not is_array_api_obj(array):  # an item that is a scalar, or any object
+        return array
+    return _library([array]).asarray(array, copy=True)
 
 
 def _read_only_masked(array: Any) -> Any:
     """Return a masked view whose data refuse writing, and whose mask is its own."""
-    view = np.ma.MaskedArray(np.ma.getdata(array).view(), mask=np.ma.getmask(array), copy=False, fill_value=array.fill_value)
+    data, mask = np.ma.getdata(array).view(), np.ma.getmask(array)
+    view = np.ma.MaskedArray(data, mask=mask, copy=False, fill_value=array.fill_value)
     view.flags.writeable = False
     view.unshare_mask()
     return view
 
 
-def _items(args: Sequence[Any], plan: Plan, kernel: Kernel) -> Iterator[list[Any]]:
-    """Yield each loop item's arguments, core dims only."""
-    loop_shape = tuple(int(size) for size in plan.loop_shape if size is not None)
-    spread = [
-        arg if operand is None or is_constant(arg) else _stretch(arg, (*loop_shape, *arg.shape[plan.n_loop :]))
-        for arg, operand in zip(args, plan.inputs, strict=True)
-    ]
-    varies = [not (operand is None or is_constant(arg)) for arg, operand in zip(args, plan.inputs, strict=True)]
-    for index in np.ndindex(loop_shape):
-        yield [_item(arg, index, kernel) if v else arg for arg, v in zip(spread, varies, strict=True)]
+def _items(args: Sequence[Any], plan: Plan, kernel: Kernel) -> Iterator[tuple[Any, ...]]:
+    """Return each loop item's arguments, core dims only."""
+    if all(map(is_constant, args)):
+        return iter((tuple(args),))
+    loop_shape = tuple(size or 0 for size in plan.loop_shape)
+    return zip(
+        *(repeat(arg) if is_constant(arg) else _walk(arg, loop_shape, plan.n_loop, kernel) for arg in args),
+        strict=False,  # what repeats has no end
+    )
 
 
-def _item(array: Array, index: tuple[int, ...], kernel: Kernel) -> Any:
-    item = array[index]
-    return item.copy() if kernel.writable and isinstance(item, np.ndarray) else item  # a stretched axis is shared
+def _walk(array: Array, loop_shape: tuple[int, ...], n_loop: int, kernel: Kernel) -> Iterator[Any]:
+    """Return an iterator over the items of one argument; NumPy's are scalars where there are no core dims."""
+    stretched = _stretch(array, (*loop_shape, *array.shape[n_loop:]))
+    if isinstance(array, np.ndarray):
+        items = _walk_rows(stretched, n_loop)
+    else:
+        items = (stretched[(*index, ...)] for index in np.ndindex(loop_shape))
+    return map(_copy, items) if kernel.writable else items
+
+
+def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:
+    if n_loop < 2:
+        return iter(array) if n_loop else iter((array[()],))
+    return chain.from_iterable(_walk_rows(row, n_loop - 1) for row in array)
 
 
 def _situation(runner: BlockRunner, args: Sequence[Any], location: str) -> str:

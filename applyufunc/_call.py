@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ._blocks import BlockRunner, is_constant
+from ._blocks import BlockRunner, constant_shape, is_constant
 from ._casting import numpy_dtype
 from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
 from ._kernel import Kernel
@@ -77,7 +77,10 @@ def make_call(
     kernel: Kernel, signature: Signature, args: Sequence[Any], keywords: Keywords, options: Options, lowering: Lowering
 ) -> Call:
     """Return the call of `kernel` on converted arguments with core dims last."""
-    shapes = tuple(None if arg is None else () if is_constant(arg) else lowering.shape(arg) for arg in args)
+    shapes = tuple(
+        constant_shape(arg, dims) if is_constant(arg) else lowering.shape(arg)
+        for arg, dims in zip(args, signature.inputs, strict=True)
+    )
     sizes = fix_output_sizes(options.output_sizes, core_sizes(signature, shapes), keywords)
     plan = make_plan(signature, shapes, sizes)
     constants = tuple((position, arg) for position, arg in enumerate(args) if is_constant(arg))
@@ -92,9 +95,10 @@ def _find_dtypes(
     """Return the outputs' dtypes, or None where the kernel's own word is waited for."""
     input_dtypes = tuple(map(_input_dtype, args))
     arrays = [arg for arg in args if not is_constant(arg)]
-    if options.output_dtypes is not None:
+    wanted = _wanted_dtypes(options)
+    if wanted is not None:
         default_dtype = partial(lowering.default_dtype, arrays=arrays)
-        declared = declared_dtypes(options.output_dtypes, input_dtypes, runner.signature.nout, default_dtype)
+        declared = declared_dtypes(wanted, input_dtypes, runner.signature.nout, default_dtype)
         return tuple(lowering.narrow(dtype, declared=True) for dtype in declared)
     if not lowering.is_lazy(arrays) and not plan.is_empty:
         return None
@@ -104,6 +108,13 @@ def _find_dtypes(
 
     discovered = discovered_dtypes(runner, plan, input_dtypes, as_block)
     return tuple(lowering.narrow(dtype, declared=False) for dtype in discovered)
+
+
+def _wanted_dtypes(options: Options) -> Any:
+    """Return what the caller says of the outputs' dtypes: by `output_dtypes`, else by what `meta` has."""
+    if options.output_dtypes is not None or options.meta is None:
+        return options.output_dtypes
+    return tuple(m.dtype for m in options.meta) if isinstance(options.meta, (list, tuple)) else options.meta.dtype
 
 
 def _input_dtype(arg: Any) -> InputDType:

@@ -1,7 +1,8 @@
-"""The outputs' dtypes before the kernel runs: declared, from the kernel's own table, or from one call on made-up values.
+"""The outputs' dtypes before the kernel runs: declared, from the kernel's own table, or from one call on made values.
 
 In: what the caller declared, the inputs' dtypes, a block runner without dtypes. Out: one NumPy dtype per output.
-Knows no backend but by two functions that the caller passes: the default dtype of a Python type, and how a dtype is narrowed.
+Knows no backend but by two functions that the caller passes: the default dtype of a Python type, and how a dtype is
+narrowed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from ._blocks import BlockRunner
 from ._casting import numpy_dtype
 from ._errors import OptionError, UnknownDTypeError
+from ._options import UpTo
 from ._plan import Operand, Plan
 from ._typing import Array, DType
 
@@ -24,6 +26,8 @@ __all__ = ["InputDType", "declared_dtypes", "discovered_dtypes"]
 
 InputDType: TypeAlias = Any
 """A NumPy dtype, the Python type of a weak scalar, or None for a None argument."""
+
+_Memory: TypeAlias = dict[tuple[Any, ...], tuple[np.dtype[Any], ...]]
 
 PROBE_LIMIT: Final = 100_000  # core elements, of inputs and outputs together
 _REMEMBERED: Final = 64  # dtypes remembered per kernel
@@ -37,7 +41,7 @@ def declared_dtypes(
 ) -> tuple[np.dtype[Any], ...]:
     """Return the NumPy dtype of every output as the caller declared it: one for all, one per output, or a callable."""
     if _is_rule(output_dtypes):
-        output_dtypes = output_dtypes(*(dtype for dtype in input_dtypes if dtype is not None))
+        output_dtypes = _called_rule(output_dtypes, [dtype for dtype in input_dtypes if dtype is not None])
     each = output_dtypes if isinstance(output_dtypes, (list, tuple)) else (output_dtypes,) * nout
     if len(each) != nout:
         raise OptionError(f"output_dtypes has {len(each)} dtype(s), expected {nout}: one per output, or one for all")
@@ -59,25 +63,37 @@ def _is_rule(output_dtypes: Any) -> bool:
     return not hasattr(output_dtypes, "dtype")  # jax.numpy.float32 and its like
 
 
+def _called_rule(rule: Callable[..., Any], dtypes: Sequence[InputDType]) -> Any:
+    try:
+        return rule(*dtypes)
+    except Exception as error:
+        error.add_note(f"in the callable given as output_dtypes, called with {', '.join(map(str, dtypes))}")
+        raise
+
+
 def _read_dtype(dtype: DType, default_dtype: Callable[[type], np.dtype[Any]]) -> np.dtype[Any]:
-    if dtype in (bool, int, float, complex):
+    if any(dtype is kind for kind in (bool, int, float, complex)):  # by identity: numpy.dtype("f8") == float
         return default_dtype(dtype)
     if dtype is None:
         raise OptionError("output_dtypes has None for one output, expected a dtype")
     try:
-        return numpy_dtype(dtype)
-    except TypeError:
+        found = numpy_dtype(dtype)
+    except (TypeError, ValueError):
         raise OptionError(f"output_dtypes has {dtype!r}, which is no dtype") from None
+    if found in (np.dtype("M8"), np.dtype("m8")):
+        raise OptionError(f"output_dtypes has {found} without a unit, expected one such as '{found}[s]'")
+    return found
 
 
 def _table_dtypes(runner: BlockRunner, input_dtypes: Sequence[InputDType]) -> tuple[np.dtype[Any], ...] | None:
     """Return what a ufunc's own type resolution says; None where there is none."""
-    resolve = getattr(_ufunc_of(runner.kernel.func), "resolve_dtypes", None)
-    if resolve is None or runner.keywords or len(input_dtypes) != runner.signature.nin:
+    resolve = None if runner.kernel.fills_outputs else getattr(_ufunc_of(runner.kernel.func), "resolve_dtypes", None)
+    is_bounded = any(isinstance(size, UpTo) for _, size in runner.output_sizes)  # a fill value may widen the dtype
+    if resolve is None or runner.keywords or is_bounded or any(dtype is None for dtype in input_dtypes):
         return None
     nin, nout = runner.signature.nin, runner.signature.nout
     try:
-        resolved = resolve((*input_dtypes, *(None,) * nout))
+        resolved: tuple[np.dtype[Any], ...] = resolve((*input_dtypes, *(None,) * nout))
     except TypeError as error:
         error.add_note(f"in kernel {runner.kernel.name!r}, when its output dtypes were looked up")
         raise
@@ -95,14 +111,16 @@ def _remembered(
     """Return the dtypes of one probe, kept with the kernel's function for the next call like this one."""
     memory = _memory_of(runner.kernel.func)
     operands = tuple(None if operand is None else (operand.n_loop, operand.core_shape) for operand in plan.inputs)
-    key = (_freeze(runner), operands, tuple(input_dtypes))
-    if memory is None or _unhashable(key):
+    values = [value for _, value in runner.constants] + list(runner.keywords.values())
+    if memory is None or not all(map(_is_plain, values)):
         return _probe(runner, plan, input_dtypes, as_block)
-    if key not in memory:
+    key = (_freeze(runner), operands, tuple(input_dtypes))
+    found = memory.get(key)
+    if found is None:
         if len(memory) >= _REMEMBERED:
             memory.clear()
-        memory[key] = _probe(runner, plan, input_dtypes, as_block)
-    return memory[key]
+        found = memory[key] = _probe(runner, plan, input_dtypes, as_block)
+    return found
 
 
 def _probe(
@@ -112,11 +130,12 @@ def _probe(
     _check_probe_size(runner, plan)
     samples = _samples(runner, plan, input_dtypes)
     try:
-        outputs = runner(*map(as_block, samples), location="of made-up values, to learn the output dtypes")
+        outputs = runner(*map(as_block, samples))
     except Exception as error:
         raise UnknownDTypeError(
-            f"the output dtypes of kernel {runner.kernel.name!r} are not known, and a call on made-up values to learn them raised "
-            f"{type(error).__name__}: {error}; pass output_dtypes"
+            f"the output dtypes of kernel {runner.kernel.name!r} are not known, and a call on made-up values to learn "
+            f"them "
+            f"raised {type(error).__name__}: {error}; pass output_dtypes, and the kernel is not called for them"
         ) from error
     return tuple(numpy_dtype(output.dtype) for output in outputs)
 
@@ -126,13 +145,15 @@ def _check_probe_size(runner: BlockRunner, plan: Plan) -> None:
     unknown = [d for d, size in plan.sizes if size is None]
     if unknown:
         raise UnknownDTypeError(
-            f"the output dtypes of kernel {runner.kernel.name!r} cannot be found before it runs, since the size of core dimension "
+            f"the output dtypes of kernel {runner.kernel.name!r} cannot be found before it runs, since the size of "
+            f"core dimension "
             f"{unknown[0]!r} is unknown; pass output_dtypes"
         )
     elements = sum(math.prod(size or 0 for size in core) for core in cores)
     if elements > PROBE_LIMIT:
         raise UnknownDTypeError(
-            f"the output dtypes of kernel {runner.kernel.name!r} are not known, and one item has {elements:,} core elements, too many "
+            f"the output dtypes of kernel {runner.kernel.name!r} are not known, and one item has {elements:,} core "
+            f"elements, too many "
             f"for a call to learn them (limit {PROBE_LIMIT:,}); pass output_dtypes"
         )
 
@@ -140,13 +161,17 @@ def _check_probe_size(runner: BlockRunner, plan: Plan) -> None:
 def _samples(runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType]) -> list[np.ndarray[Any, Any]]:
     constants = {position for position, _ in runner.constants}
     pairs = enumerate(zip(plan.inputs, input_dtypes, strict=True))
-    return [_sample(operand, dtype) for position, (operand, dtype) in pairs if position not in constants and operand is not None]
+    return [
+        _sample(operand, dtype)
+        for position, (operand, dtype) in pairs
+        if position not in constants and operand is not None
+    ]
 
 
 def _sample(operand: Operand, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return values between 0.5 and 1.5, with a large diagonal where the last two dims are square: solvable, positive, distinct."""
+    """Return distinct values between 0.5 and 1.5, with a large diagonal where the last two dims are square."""
     shape = (*(1,) * operand.n_loop, *(size or 0 for size in operand.core_shape))
-    if dtype.kind not in "iufcOV" or dtype.names:  # text, times and records: whatever zero means there
+    if dtype.kind not in "iufcOV" or dtype.type is np.void:  # text, times and records: whatever zero means there
         return np.zeros(shape, dtype)
     values = np.random.default_rng(0).uniform(0.5, 1.5, shape)
     if operand.n_core >= 2 and shape[-1] == shape[-2]:
@@ -154,7 +179,7 @@ def _sample(operand: Operand, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return values.astype(dtype) if dtype.kind not in "iu" else np.ceil(values).astype(dtype)
 
 
-def _memory_of(func: Any) -> dict[Any, Any] | None:
+def _memory_of(func: Any) -> _Memory | None:
     try:
         return _memories.setdefault(func, {})
     except TypeError:  # no weak reference, or no hash
@@ -163,17 +188,22 @@ def _memory_of(func: Any) -> dict[Any, Any] | None:
 
 def _freeze(runner: BlockRunner) -> tuple[Any, ...]:
     """Return what else than inputs decides what the kernel returns."""
-    typed = tuple((position, type(value), value) for position, value in runner.constants)
-    keywords = tuple((name, type(value), value) for name, value in sorted(runner.keywords.items(), key=itemgetter(0)))
-    return runner.signature, runner.kernel.vectorize, runner.kernel.arrays, runner.output_sizes, typed, keywords
+    keywords = tuple(sorted(runner.keywords.items(), key=itemgetter(0)))
+    # As text, since 1, 1.0 and True are equal.
+    return (
+        runner.signature,
+        runner.kernel.vectorize,
+        runner.kernel.arrays,
+        runner.output_sizes,
+        repr((runner.constants, keywords)),
+    )
 
 
-def _unhashable(key: object) -> bool:
-    try:
-        hash(key)
-    except TypeError:
-        return True
-    return False
+def _is_plain(value: object) -> bool:
+    """Tell a value that nobody can change and whose text says all about it."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, complex, str, bytes)
 
 
-_memories: MutableMapping[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_memories: MutableMapping[Any, _Memory] = weakref.WeakKeyDictionary()

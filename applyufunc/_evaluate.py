@@ -1,4 +1,4 @@
-"""The one road that every public function takes: arguments → lowering → core dims last → call → outputs → where the caller wants them.
+"""The one road of every public function: arguments → lowering → core dims last → call → outputs → the caller's axes.
 
 In: a kernel, a signature, options, the arguments as the caller gave them. Out: one array, or a tuple of arrays.
 """
@@ -27,8 +27,8 @@ def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options:
     """Return the outputs of `kernel` applied to `args`: one, or a tuple where the signature says so."""
     _check_number(args, signature, kernel)
     lowering = find_lowering(args)
-    keywords = convert_keywords(options.kwargs, kernel)
     converted = lowering.convert(args, options, kernel)
+    keywords = convert_keywords(options, kernel, lowering, [arg for arg in converted if not is_constant(arg)])
     ndims = tuple(None if arg is None else 0 if is_constant(arg) else arg.ndim for arg in converted)
     absent = signature.absent(ndims)
     core_axes = _find_axes(signature, absent, ndims, options, kernel)
@@ -47,9 +47,11 @@ def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options:
 
 def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
     if len(args) != signature.nin:
+        more = "; what else it takes is passed by keyword" if len(args) > signature.nin else ""
         raise ArgumentError(
-            f"kernel {kernel.name!r} takes {signature.nin} argument(s) by its signature {str(signature)!r}, got {len(args)}; "
-            f"what else it takes is passed by keyword"
+            f"kernel {kernel.name!r} takes {signature.nin} argument{'' if signature.nin == 1 else 's'} by its "
+            f"signature "
+            f"{str(signature)!r}, got {len(args)}{more}"
         )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
-from ._options import CALL_OPTIONS, OPTION_NAMES, OptionKeywords, Options, Parameters, make_options, split_keywords
+from ._options import CALL_OPTIONS, OptionKeywords, Options, Parameters, make_options, read_options, split_keywords
 from ._signature import Signature
+from ._typing import OneOutput, SeveralOutputs
 
 __all__ = ["GUFunc", "gufunc", "read_signature"]
 
@@ -22,8 +24,10 @@ class GUFunc(Generic[P, R]):
     """
     A kernel bound to a signature and options; `gufunc` makes one.
 
-    Calling it applies the kernel. A call takes as many arrays as the signature has inputs, the options `axes`, `axis` and
-    `keepdims`, and the kernel's own keywords; every other option is bound, and changed with `with_options`.
+    Calling it applies the kernel. A call takes as many arrays as the signature has inputs, the options `axes`, `axis`
+    and `keepdims`, and the kernel's own keywords; every other option is bound, and changed with `with_options`.
+
+    In the body of a class it decorates a method: the signature counts the arguments after ``self``.
 
     Attributes
     ----------
@@ -36,6 +40,7 @@ class GUFunc(Generic[P, R]):
     def __init__(self, func: Callable[P, R], signature: Signature, options: Options, home: Home | None = None) -> None:
         functools.update_wrapper(self, func, updated=())
         self.__wrapped__ = func
+        self.__name__ = function_name(func)
         self._signature = signature
         self._options = options
         self._home = home
@@ -45,6 +50,14 @@ class GUFunc(Generic[P, R]):
     def signature(self) -> Signature:
         """The parsed signature."""
         return self._signature
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The kernel's own Python signature."""
+        try:
+            return inspect.signature(self.__wrapped__)
+        except (TypeError, ValueError) as error:  # builtins without a text signature
+            raise AttributeError(str(error)) from None
 
     @property
     def nin(self) -> int:
@@ -63,6 +76,13 @@ class GUFunc(Generic[P, R]):
             chosen, own = split_keywords(keywords, self._parameters, CALL_OPTIONS, self._kernel.name)
             options = make_options(options, {**chosen, "kwargs": {**options.kwargs, **own}})
         return evaluate(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]  # as the kernel says
+
+    def __get__(self, instance: object, owner: type | None = None) -> GUFunc[Any, R]:
+        """Bind a kernel that is a method to its instance, as functions do."""
+        bind = getattr(type(self.__wrapped__), "__get__", None)
+        if instance is None or bind is None:
+            return self
+        return GUFunc(bind(self.__wrapped__, instance, owner), self._signature, self._options)
 
     @functools.cached_property
     def _parameters(self) -> Parameters:
@@ -97,7 +117,7 @@ class GUFunc(Generic[P, R]):
         >>> middle.with_options(vectorize=True)(np.arange(6).reshape(2, 3))
         array([1, 4])
         """
-        changed = make_options(self._options, _only_options(options))
+        changed = make_options(self._options, read_options(options))
         return type(self)(self.__wrapped__, self._signature, changed, self._home)
 
     def __repr__(self) -> str:
@@ -113,21 +133,17 @@ class GUFunc(Generic[P, R]):
 class _Decorator:
     """What `gufunc` returns: binds a function to the signature and the options."""
 
-    def __init__(self, signature: str | Signature | None, options: Options) -> None:
+    def __init__(self, signature: Signature | None, options: Options) -> None:
         self._signature = signature
         self._options = options
 
     @overload
-    def __call__(self, func: Callable[P, tuple[Any, Any]]) -> GUFunc[P, tuple[Any, Any]]: ...
+    def __call__(self, func: Callable[P, OneOutput]) -> GUFunc[P, Any]: ...
     @overload
-    def __call__(self, func: Callable[P, tuple[Any, Any, Any]]) -> GUFunc[P, tuple[Any, Any, Any]]: ...
-    @overload
-    def __call__(self, func: Callable[P, tuple[Any, ...]]) -> GUFunc[P, tuple[Any, ...]]: ...
-    @overload
-    def __call__(self, func: Callable[P, Any]) -> GUFunc[P, Any]: ...
+    def __call__(self, func: Callable[P, SeveralOutputs]) -> GUFunc[P, SeveralOutputs]: ...
     def __call__(self, func: Callable[P, Any]) -> GUFunc[P, Any]:
         if not callable(func):
-            raise OptionError(f"gufunc(...) decorates a function, got {func!r}")
+            raise OptionError(f"gufunc(...) decorates a function, got {func!r}: call the object that comes out of it")
         return GUFunc(func, read_signature(self._signature, func), self._options, home_of(func))
 
 
@@ -135,23 +151,29 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
     """
     Bind a function on small arrays to a gufunc signature, so that it applies to arrays with any further dimensions.
 
-    The function, called the kernel, gets arrays with its core dimensions last and any number of loop dimensions first, or one
-    item at a time with ``vectorize=True``. The object that takes its place applies it to NumPy, Dask, JAX and other arrays,
-    and returns arrays of the same library; lazy arrays stay lazy.
+    The function, called the kernel, gets arrays with its core dimensions last and any number of loop dimensions first,
+    or one item at a time with ``vectorize=True``. The object that takes its place applies it to NumPy, Dask, JAX and
+    other arrays, and returns arrays of the same library; lazy arrays stay lazy.
 
     Parameters
     ----------
     signature : str
-        The core dimensions of every argument and output, such as ``"(n),(n)->()"``. A NumPy or Numba ufunc brings its own.
-    axes, axis, keepdims
-        Where core dimensions are, as for NumPy's gufuncs.
+        The core dimensions of every argument and output, such as ``"(n),(n)->()"``. A NumPy or Numba ufunc brings its
+        own.
+    axes : list of tuple of int, optional
+        For each operand, the axes of its core dimensions, as for NumPy's gufuncs; by default the last ones.
+    axis : int, optional
+        The axis of the only core dimension that all operands share.
+    keepdims : bool, default False
+        Keep the core dimensions that are reduced, with size 1.
     output_dtypes : dtype, sequence of dtypes, or callable, optional
-        One dtype for all outputs, one per output, or a callable that gets the inputs' dtypes. Python's ``bool``, ``int``,
-        ``float`` and ``complex`` mean the array library's default dtype of that kind. Without it, eager calls return what the kernel
-        returned, and lazy calls ask the kernel's own type table, or call it once on made-up values of the real core sizes.
+        One dtype for all outputs, one per output, or a callable that gets the inputs' dtypes. Python's ``bool``,
+        ``int``, ``float`` and ``complex`` mean the array library's default dtype of that kind. Without it, eager calls
+        return what the kernel returned, and lazy calls ask the kernel's own type table, or call it once on made-up
+        values of the real core sizes.
     output_sizes : dict of str to int, callable, UpTo or None, optional
-        Sizes of dimensions that only outputs have, or that the kernel resizes. A callable gets the mapping of known sizes and the
-        kernel's keywords. None: unknown until computed.
+        Sizes of dimensions that only outputs have, or that the kernel resizes. A callable gets the mapping of known
+        sizes and the kernel's keywords. None: unknown until computed.
     vectorize : bool, default False
         The kernel takes one item; it is called once for each.
     kernel_arrays : {"numpy", "same"}, default "numpy"
@@ -195,7 +217,10 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
     >>> dot(np.ones((2, 3, 4)), np.arange(4.0)).shape
     (2, 3)
     """
-    return _Decorator(signature, make_options(Options(), _only_options(options)))
+    if callable(signature):
+        raise SignatureError("gufunc takes the signature before the function: @gufunc('(n),(n)->()')")
+    parsed = None if signature is None else read_signature(signature, None)
+    return _Decorator(parsed, make_options(Options(), read_options(options)))
 
 
 def read_signature(signature: object, func: object) -> Signature:
@@ -206,7 +231,7 @@ def read_signature(signature: object, func: object) -> Signature:
         return Signature.parse(signature)
     if signature is None and describes_itself(func):
         own: Any = func
-        return Signature.parse(str(own.signature or f"{_scalars(own.nin)}->{_scalars(own.nout)}"))
+        return Signature.parse(str(getattr(own, "signature", None) or f"{_scalars(own.nin)}->{_scalars(own.nout)}"))
     if signature is None:
         raise SignatureError(
             f"{function_name(func)!r} has no signature of its own, so it needs one: a string such as '(n),(n)->()'"  # type: ignore[arg-type]
@@ -218,11 +243,6 @@ def home_of(func: object) -> Home | None:
     """Return where a module will hold the gufunc object of a function, if it decorates one at its place."""
     module, qualname = getattr(func, "__module__", None), getattr(func, "__qualname__", None)
     return Home(module, qualname) if isinstance(module, str) and isinstance(qualname, str) else None
-
-
-def _only_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options; a keyword that is none is refused with the nearest one's name."""
-    return split_keywords(options, Parameters(frozenset(), open_ended=False), OPTION_NAMES, "")[0]
 
 
 def _scalars(number: int) -> str:

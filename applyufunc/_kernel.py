@@ -1,7 +1,7 @@
 """The user's function and how it is to be called: `Kernel`, a value that pickles.
 
-Knows neither signature nor shapes. A kernel that a module holds as a gufunc object pickles by that object's name, since the name of
-its function leads to the object and no longer to the function.
+Knows neither signature nor shapes. A kernel that a module holds as a gufunc object pickles by that object's name, since
+the name of its function leads to the object and no longer to the function.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+import numpy as np
 
 from ._options import Options, Parameters
 from ._typing import KernelFunction
@@ -30,14 +32,14 @@ class Home:
 
     def find(self) -> object:
         """Return what is there now; None where nothing is."""
-        with contextlib.suppress(ImportError, AttributeError):
+        with contextlib.suppress(ImportError, AttributeError, ValueError):
             return functools.reduce(getattr, self.qualname.split("."), importlib.import_module(self.module))
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function with what it takes: one item or a batch, which arrays, whether it may write, whether it may run twice at once."""
+    """A function with what it takes: an item or a batch, which arrays, whether it writes or may run twice at once."""
 
     func: KernelFunction
     name: str
@@ -59,7 +61,12 @@ class Kernel:
     @property
     def ignores_read_only(self) -> bool:
         """Whether the function is known to write into arrays that are flagged read-only."""
-        return type(self.func).__module__.partition(".")[0] == "numba"
+        return _is_numba(self.func)
+
+    @property
+    def fills_outputs(self) -> bool:
+        """Whether the function has to be given its outputs: a Numba gufunc that is compiled at its first call."""
+        return _is_numba(self.func) and getattr(self.func, "is_dynamic", False) is True
 
     @property
     def is_found_at_home(self) -> bool:
@@ -69,11 +76,11 @@ class Kernel:
         return getattr(self.home.find(), "__wrapped__", None) is self.func
 
     def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[Any, ...]]:
-        how = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}
+        how: dict[str, Any] = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}
         how |= {"thread_safe": self.thread_safe, "token": self.token}
         if self.is_found_at_home:
             return _load_from_home, (self.home, self.name, how)
-        return _load, (self.func, self.name, how)
+        return _load, (self.func, self.name, how, self.home)
 
 
 def make_kernel(func: KernelFunction, options: Options, home: Home | None = None) -> Kernel:
@@ -105,7 +112,7 @@ def describes_itself(func: object) -> bool:
 
 def parameters_of(func: KernelFunction, nin: int) -> Parameters:
     """Return the names that `func` takes by keyword, beyond its `nin` arguments."""
-    if describes_itself(func):
+    if isinstance(func, np.ufunc) or (describes_itself(func) and _is_numba(func)):
         return Parameters(_UFUNC_KEYWORDS, open_ended=False)
     try:
         parameters = list(inspect.signature(func).parameters.values())
@@ -117,21 +124,25 @@ def parameters_of(func: KernelFunction, nin: int) -> Parameters:
     return Parameters(frozenset(keyword_only | named), any(p.kind is p.VAR_KEYWORD for p in parameters))
 
 
+def _is_numba(func: object) -> bool:
+    return type(func).__module__.partition(".")[0] == "numba"
+
+
 def _load_from_home(home: Home, name: str, how: dict[str, Any]) -> Kernel:
     gufunc: Any = home.find()
-    return Kernel(gufunc.__wrapped__, name, home=home, **how)
+    return _load(gufunc.__wrapped__, name, how, home)
 
 
-def _load(func: KernelFunction, name: str, how: dict[str, Any]) -> Kernel:
-    return Kernel(func, name, **how)
+def _load(func: KernelFunction, name: str, how: dict[str, Any], home: Home | None) -> Kernel:
+    return Kernel(func, name, home=home, **how)
 
 
-def _lock_of(kernel: Kernel) -> threading.RLock:  # type: ignore[valid-type]  # a function until Python 3.13
+def _lock_of(kernel: Kernel) -> contextlib.AbstractContextManager[Any]:
     """Return the lock of a kernel: by name, since every unpickled copy of a function is another object."""
     func = kernel.func
     key = kernel.token or (getattr(func, "__module__", ""), getattr(func, "__qualname__", kernel.name))
     return _locks.setdefault(key, threading.RLock())
 
 
-_locks: dict[object, Any] = {}
+_locks: dict[object, contextlib.AbstractContextManager[Any]] = {}
 _UFUNC_KEYWORDS: Final = frozenset({"casting", "dtype", "order", "subok"})

@@ -25,17 +25,19 @@ __all__ = [
     "Parameters",
     "UpTo",
     "make_options",
+    "read_options",
     "split_keywords",
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class UpTo:
     """
     The size of an output dimension of which only a bound is known.
 
-    The dimension has size `bound` on every backend: what the kernel returns is padded at its end with `fill_value`, and a
-    kernel that returns more is refused. To learn how much was returned, let the kernel return the count as a further output.
+    The dimension has size `bound` on every backend: what the kernel returns is padded at its end with `fill_value`, and
+    a kernel that returns more is refused. To learn how much was returned, let the kernel return the count as a further
+    output.
 
     Parameters
     ----------
@@ -47,7 +49,7 @@ class UpTo:
     Raises
     ------
     OptionError
-        If `bound` is no integer, or negative.
+        If `bound` is no integer, or negative, or if `fill_value` is no scalar.
 
     Examples
     --------
@@ -72,6 +74,22 @@ class UpTo:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", _size(self.bound, "UpTo: bound"))
+        try:
+            hash(self)
+        except TypeError:
+            raise OptionError(f"UpTo: fill_value takes a scalar, got {self.fill_value!r}") from None
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, UpTo) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        """What equality compares: 0, 0.0, -0.0 and False fill differently, and a NaN fills as every other NaN does."""
+        fill = self.fill_value
+        return self.bound, type(fill), repr(fill) if isinstance(fill, (float, complex)) else fill
 
 
 OutputSize: TypeAlias = int | UpTo | None
@@ -142,12 +160,18 @@ CALL_OPTIONS: Final = ("axes", "axis", "keepdims")
 
 def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
     """Return `base` with `changes`, each checked."""
-    checked = {}
+    if "allow_rechunk" in changes and "core_chunks" in changes:
+        raise OptionError("allow_rechunk and core_chunks say the same thing: pass one of them")
+    checked: dict[str, Any] = {}
     for name, value in changes.items():
-        target, value = ("core_chunks", _read_allow_rechunk(value)) if name == "allow_rechunk" else (name, value)
-        if target in checked:
-            raise OptionError("allow_rechunk and core_chunks say the same thing: pass one of them")
-        checked[target] = _CHECKS[target](value, target) if target in _CHECKS else value
+        if name == "allow_rechunk":
+            checked["core_chunks"] = _read_allow_rechunk(value)
+        else:
+            checked[name] = _CHECKS[name](value, name) if name in _CHECKS else value
+    if checked.get("axis") is not None:  # replaces what was bound, and the other way round
+        checked.setdefault("axes", None)
+    elif checked.get("axes") is not None:
+        checked.setdefault("axis", None)
     return dataclasses.replace(base, **checked)
 
 
@@ -155,24 +179,47 @@ def split_keywords(
     keywords: Mapping[str, Any], parameters: Parameters, options: Collection[str], kernel_name: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the keywords that are options and those that are the kernel's own; refuse what is neither, or both."""
-    for_options, for_kernel = {}, {}
+    for_options: dict[str, Any] = {}
+    for_kernel: dict[str, Any] = {}
     for name, value in keywords.items():
         if name in options:
-            _refuse_shared(name, parameters, kernel_name)
+            _refuse_shared(name, parameters, options, kernel_name)
             for_options[name] = value
-        elif name in parameters.names or (parameters.open_ended and name not in _FOREIGN and name not in OPTION_NAMES):
+        elif _belongs_to_kernel(name, parameters):
             for_kernel[name] = value
         else:
             raise OptionError(_unknown_keyword(name, parameters, options, kernel_name))
     return for_options, for_kernel
 
 
-def _refuse_shared(name: str, parameters: Parameters, kernel_name: str) -> None:
-    if name in parameters.names:
-        raise OptionError(
-            f"keyword {name!r} is an option and also a parameter of kernel {kernel_name!r}: "
-            f"pass kwargs={{{name!r}: ...}} to reach the kernel"
+def read_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords that are all options; one that is none is refused with the nearest one's name."""
+    for name in keywords:
+        if name in _FOREIGN:
+            raise OptionError(_FOREIGN[name])
+        if name not in OPTION_NAMES:
+            cure = f"keywords of the kernel go into each call, or are bound as kwargs={{{name!r}: ...}}"
+            raise OptionError(f"{name!r} is no option{_nearest(name, OPTION_NAMES) or f'; {cure}'}")
+    return dict(keywords)
+
+
+def _refuse_shared(name: str, parameters: Parameters, options: Collection[str], kernel_name: str) -> None:
+    if name not in parameters.names:
+        return
+    if "kwargs" in options:
+        cure = f"pass kwargs={{{name!r}: ...}} to reach the kernel, or wrap the kernel in a function that lacks it"
+    else:
+        cure = (
+            f"bind it first, with .with_options({name}=...) for the option or "
+            f".with_options(kwargs={{{name!r}: ...}}) for the kernel"
         )
+    raise OptionError(f"keyword {name!r} is an option and also a parameter of kernel {kernel_name!r}: {cure}")
+
+
+def _belongs_to_kernel(name: str, parameters: Parameters) -> bool:
+    if name == "out":
+        return False
+    return name in parameters.names or (parameters.open_ended and name not in _FOREIGN and name not in OPTION_NAMES)
 
 
 def _unknown_keyword(name: str, parameters: Parameters, options: Collection[str], kernel_name: str) -> str:
@@ -180,14 +227,13 @@ def _unknown_keyword(name: str, parameters: Parameters, options: Collection[str]
         return _FOREIGN[name]
     if name in OPTION_NAMES:
         return f"option {name!r} is bound to a gufunc object before it is called: use .with_options({name}=...)"
-    known = sorted({*options, *parameters.names})
-    nearest = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; the options are {_listed(options)}"
+    hint = _nearest(name, {*options, *parameters.names}) or f"; the options are {', '.join(options)}"
     return f"keyword {name!r} is neither an option nor a parameter of kernel {kernel_name!r}{hint}"
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
+def _nearest(name: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def _read_allow_rechunk(value: object) -> str:
@@ -207,7 +253,7 @@ def _size(value: object, name: str) -> int:
         size = index(value)  # type: ignore[arg-type]  # what has no __index__ raises
     except TypeError:
         raise OptionError(f"{name} takes an integer, got {value!r}") from None
-    if size < 0 or isinstance(value, bool):
+    if size < 0 or isinstance(value, bool):  # bool has __index__
         raise OptionError(f"{name} takes an integer of at least 0, got {value!r}")
     return size
 
@@ -228,8 +274,11 @@ def _label(label: object) -> str:
 
 def _size_rule(value: Any, name: str) -> SizeRule:
     if value is None or isinstance(value, UpTo) or (callable(value) and not isinstance(value, type)):
-        return value  # type: ignore[no-any-return]  # checked just above
-    return _size(value, f"{name} (an int, a callable, UpTo or None)")
+        return value
+    try:
+        return _size(value, name)
+    except OptionError:
+        raise OptionError(f"{name} takes an int of at least 0, a callable, UpTo or None, got {value!r}") from None
 
 
 def _one_of(*allowed: str) -> Callable[[object, str], str]:

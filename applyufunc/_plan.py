@@ -1,14 +1,16 @@
 """Shapes against a signature: `make_plan` gives the dims and sizes of every operand, or says what does not fit.
 
-In: a `Signature`, the shapes of the arguments with core dims last, sizes of output dims. Out: a `Plan`, hashable and without
-arrays. Sizes are ints, or None where nobody knows them before the kernel runs. Knows no array library.
+In: a `Signature`, the shapes of the arguments with core dims last, sizes of output dims. Out: a `Plan`, hashable and
+without arrays. Sizes are ints, or None where nobody knows them before the kernel runs. Knows no array library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 from typing import Any, Final
 
 from ._errors import DimensionError, OptionError, UnknownSizeError
@@ -66,7 +68,9 @@ class Plan:
     def unknown_output_dims(self) -> tuple[str, ...]:
         """Labels of the outputs' core dims whose size only the kernel will tell."""
         cores = ((o.dims[o.n_loop :], o.core_shape) for o in self.outputs)
-        return tuple(dict.fromkeys(d for dims, sizes in cores for d, size in zip(dims, sizes, strict=True) if size is None))
+        return tuple(
+            dict.fromkeys(d for dims, sizes in cores for d, size in zip(dims, sizes, strict=True) if size is None)
+        )
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -98,7 +102,7 @@ def core_sizes(signature: Signature, shapes: tuple[Shape | None, ...]) -> dict[s
 def fix_output_sizes(
     rules: tuple[tuple[str, SizeRule], ...], sizes: Mapping[str, int | None], keywords: Mapping[str, Any]
 ) -> OutputSizes:
-    """Replace the callables among `rules` by the sizes that they give."""
+    """Replace callables by the sizes that they give, for the known sizes and those keywords that they take."""
     return tuple((label, _fixed_size(label, rule, sizes, keywords)) for label, rule in rules)
 
 
@@ -111,19 +115,47 @@ def shape_text(shape: Iterable[int | None]) -> str:
 def _fixed_size(label: str, rule: SizeRule, sizes: Mapping[str, int | None], keywords: Mapping[str, Any]) -> OutputSize:
     if not callable(rule):
         return rule
+    size = _called_rule(label, rule, sizes, keywords)
+    if size is None or isinstance(size, UpTo):
+        return size
     try:
-        size = rule(dict(sizes), **keywords)
-    except Exception as error:
-        error.add_note(f"in the callable that output_sizes has for dimension {label!r}, called with sizes {dict(sizes)}")
-        raise
-    if size is not None and not isinstance(size, UpTo):
-        try:
-            size = int(size.__index__())
-        except AttributeError:
-            raise OptionError(f"output_sizes[{label!r}]: the callable returned {size!r}, expected an int") from None
-        if size < 0:
-            raise DimensionError(f"output_sizes[{label!r}]: the callable returned {size}, expected at least 0")
+        size = index(size)
+    except TypeError:
+        raise OptionError(f"output_sizes[{label!r}]: the callable returned {size!r}, expected an int") from None
+    if size < 0:
+        raise DimensionError(f"output_sizes[{label!r}]: the callable returned {size}, expected at least 0")
     return size
+
+
+def _called_rule(
+    label: str, rule: Callable[..., Any], sizes: Mapping[str, int | None], keywords: Mapping[str, Any]
+) -> Any:
+    unknown = [name for name, size in sizes.items() if size is None]
+    try:
+        return rule(dict(sizes), **_taken(rule, keywords))
+    except Exception as error:
+        if unknown and isinstance(error, TypeError):  # arithmetic on None
+            raise UnknownSizeError(
+                f"output_sizes[{label!r}]: the callable needs sizes, and that of core dimension {unknown[0]!r} is "
+                f"unknown until "
+                f"computed; pass an int, UpTo(bound), or None"
+            ) from error
+        error.add_note(
+            f"in the callable that output_sizes has for dimension {label!r}, called with sizes {dict(sizes)}"
+        )
+        raise
+
+
+def _taken(rule: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the kernel's keywords that a callable has parameters for."""
+    try:
+        parameters = inspect.signature(rule).parameters.values()
+    except (TypeError, ValueError):  # builtins without a text signature
+        return {}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(keywords)
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return {name: value for name, value in keywords.items() if name in named}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +171,7 @@ def _check_ndim(position: int, dims: tuple[CoreDim, ...], shape: Shape) -> None:
     if len(shape) < len(dims):
         wanted = ",".join(map(str, dims))
         raise DimensionError(
-            f"argument {position} has {len(shape)} dimension(s), shape {shape_text(shape)}: too few for its core dimensions ({wanted})"
+            f"argument {position} has shape {shape_text(shape)}, too few dimensions for its core dimensions ({wanted})"
         )
 
 
@@ -148,16 +180,28 @@ def _common_size(label: str, places: list[_Found]) -> int | None:
         _check_fixed_size(place)
     binding = [place for place in places if place.size is not None and not (place.dim.stretches and place.size == 1)]
     if not binding:
-        fixed = places[0].dim.size
-        return fixed if fixed is not None else min((place.size for place in places if place.size is not None), default=None)
+        is_unknown = any(place.size is None for place in places)
+        return places[0].dim.size if is_unknown else 1
     first = binding[0]
     for place in binding[1:]:
         if place.size != first.size:
             raise DimensionError(
-                f"core dimension {label!r} is {first.size} in argument {first.position} and {place.size} in argument "
-                f"{place.position}: core dimensions do not broadcast (write '{label}|1' where size 1 may)"
+                f"core dimension {label!r} is {_sizes_text(first, place)}: core dimensions do not "
+                f"broadcast{_cure(label, first, place)}"
             )
     return first.size
+
+
+def _sizes_text(first: _Found, other: _Found) -> str:
+    if first.position == other.position:
+        return f"{first.size} and {other.size} in argument {first.position}"
+    return f"{first.size} in argument {first.position} and {other.size} in argument {other.position}"
+
+
+def _cure(label: str, *places: _Found) -> str:
+    """Say what to write where size 1 is meant to broadcast."""
+    is_one = any(place.size == 1 and not place.dim.stretches for place in places)
+    return f" (write '{label}|1' where size 1 may)" if is_one else ""
 
 
 def _check_fixed_size(place: _Found) -> None:
@@ -190,7 +234,8 @@ def _loop_size(axis: int, operands: list[tuple[int, Operand]]) -> int | None:
             result, source = size, position
         elif size is not None:
             raise DimensionError(
-                f"loop dimension {axis} (from the right) is {result} in argument {source} and {size} in argument {position}: "
+                f"loop dimension {axis} (from the right) is {result} in argument {source} and {size} in argument "
+                f"{position}: "
                 f"loop shapes {_loop_shapes(operands)} do not broadcast"
             )
     return result
@@ -201,12 +246,16 @@ def _loop_shapes(operands: list[tuple[int, Operand]]) -> str:
 
 
 def _checked_output_sizes(signature: Signature, output_sizes: OutputSizes) -> dict[str, OutputSize]:
-    known = {name for dims in signature.outputs for dim in dims for name in (dim.label, *(dim.expression or ()))}
+    of_inputs = {dim.label for dims in signature.inputs for dim in dims}
+    labels = {dim.label for dims in signature.outputs for dim in dims}
+    in_expressions = {name for dims in signature.outputs for dim in dims for name in dim.names}
+    known = labels | (in_expressions - of_inputs)
     for label, _ in output_sizes:
         if label not in known:
-            listed = ", ".join(sorted(str(name) for name in known if str(name).isidentifier())) or "none"
+            listed = ", ".join(sorted(known)) or "none"
             raise OptionError(
-                f"output_sizes names dimension {label!r}, which no output of {signature} has; the outputs' dimensions: {listed}"
+                f"output_sizes names dimension {label!r}, which no output of {str(signature)!r} has; the outputs' "
+                f"dimensions: {listed}"
             )
     return dict(output_sizes)
 
@@ -248,7 +297,8 @@ def _evaluate(dim: CoreDim, sizes: Mapping[str, int | None]) -> int | None:
 def _missing_size(label: str) -> UnknownSizeError:
     return UnknownSizeError(
         f"the size of output dimension {label!r} is not known: no input has it; "
-        f"pass output_sizes={{{label!r}: ...}} with an int, a callable of the known sizes, UpTo(bound), or None (unknown until computed)"
+        f"pass output_sizes={{{label!r}: ...}} with an int, a callable of the known sizes, UpTo(bound), or None "
+        f"(unknown until computed)"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a kernel returned, made into the outputs that the signature declares: number, shape, dtype checked, padding done.
+"""What a kernel returned, made into the outputs that the signature declares: number, shape, dtype checked, padded.
 
 In: what one call returned, or the list of what every item's call returned. Out: one array per output, loop dims first.
 Knows plans and arrays; calls no kernel.
@@ -6,53 +6,45 @@ Knows plans and arrays; calls no kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import numpy as np
+from array_api_compat import array_namespace, is_array_api_obj
 
-from ._casting import cast, numpy_dtype
-from ._errors import OptionError, OutputDTypeError, OutputShapeError
-from ._options import UpTo
+from ._casting import astype, cast, check_range, library_dtype, may_cast, numpy_dtype
+from ._errors import OutputDTypeError, OutputShapeError
+from ._expectation import Expectation
+from ._padding import pad
 from ._plan import Operand, Plan, shape_text
-from ._typing import Array, Namespace
+from ._typing import Array, DType, Namespace
 
-__all__ = ["Expectation", "broadcast_to", "check_batch", "check_items", "empty_outputs"]
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What the outputs have to be."""
-
-    plan: Plan
-    dtypes: tuple[np.dtype[Any], ...] | None  # None: whatever is returned
-    thin: tuple[bool, ...]  # loop axes that a batch may return with length 1, since some array argument came so
-    xp: Namespace  # the library that the outputs belong to
-
-    def dtype(self, position: int) -> np.dtype[Any] | None:
-        """Return the declared dtype of one output."""
-        return None if self.dtypes is None else self.dtypes[position]
+__all__ = ["broadcast_to", "check_batch", "check_items", "empty_outputs"]
 
 
 def check_batch(returned: Any, expected: Expectation) -> tuple[Array, ...]:
     """Return the outputs of a kernel that took the whole block."""
     values = _unpack(returned, expected.plan)
-    return tuple(_check_output(position, value, expected) for position, value in enumerate(values))
+    outputs = tuple(_check_output(position, value, expected) for position, value in enumerate(values))
+    _check_unknown_sizes(outputs, expected.plan)
+    return outputs
 
 
 def check_items(returned: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
     """Return the outputs of a kernel that was called once for each loop item."""
-    by_output = zip(*(_unpack(value, expected.plan) for value in returned), strict=True)
-    return tuple(_check_item_values(position, values, expected) for position, values in enumerate(by_output))
+    outputs = tuple(
+        _check_item_values(position, values, expected)
+        for position, values in enumerate(_unpack_items(returned, expected.plan))
+    )
+    _check_unknown_sizes(outputs, expected.plan)
+    return outputs
 
 
 def empty_outputs(expected: Expectation) -> tuple[Array, ...]:
     """Return outputs without any loop item."""
     assert expected.dtypes is not None
     shapes = (tuple(size or 0 for size in output.shape) for output in expected.plan.outputs)
-    dtypes = (_library_dtype(dtype, expected.xp) for dtype in expected.dtypes)
-    return tuple(expected.xp.empty(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
+    return tuple(_empty(shape, dtype, expected) for shape, dtype in zip(shapes, expected.dtypes, strict=True))
 
 
 def broadcast_to(array: Array, shape: tuple[int, ...], xp: Namespace) -> Array:
@@ -64,122 +56,172 @@ def broadcast_to(array: Array, shape: tuple[int, ...], xp: Namespace) -> Array:
 
 
 def _unpack(returned: Any, plan: Plan) -> Sequence[Any]:
+    """Return what the kernel returned as one value per output."""
     signature = plan.signature
     if signature.nout == 1 and not signature.always_tuple:
         if isinstance(returned, tuple):
-            raise OutputShapeError(f"kernel returned a tuple of {len(returned)}, expected one array: the signature {signature} has one output")
+            raise OutputShapeError(
+                f"kernel returned a tuple of {len(returned)}, expected one array: the signature {str(signature)!r} "
+                f"has one output"
+            )
         return (returned,)
-    if not isinstance(returned, (tuple, list)) or len(returned) != signature.nout:
-        got = f"{type(returned).__name__} of {len(returned)}" if isinstance(returned, (tuple, list)) else type(returned).__name__
-        raise OutputShapeError(f"kernel returned a {got}, expected a tuple of {signature.nout}: one array per output of {signature}")
-    return returned
+    is_sequence = isinstance(returned, (tuple, list))
+    if not is_sequence or len(returned) != signature.nout:
+        got = f"{type(returned).__name__}{f' of {len(returned)}' if is_sequence else ''}"
+        raise OutputShapeError(
+            f"kernel returned a {got}, expected a tuple of {signature.nout}: one array per output of {str(signature)!r}"
+        )
+    return returned  # type: ignore[no-any-return]  # narrowed through is_sequence
+
+
+def _unpack_items(returned: Sequence[Any], plan: Plan) -> Iterable[Sequence[Any]]:
+    """Return the values of every output, one per item."""
+    is_one = plan.signature.nout == 1 and not plan.signature.always_tuple
+    if is_one and not any(issubclass(kind, tuple) for kind in set(map(type, returned))):
+        return (returned,)
+    return zip(*(_unpack(value, plan) for value in returned), strict=True)
 
 
 def _check_output(position: int, value: Any, expected: Expectation) -> Array:
-    output = expected.plan.outputs[position]
-    array = _pad(_as_array(value, f"output {position}", expected), output, expected, position)
-    _check_shape(array.shape, output, expected, f"output {position}")
+    """Return one output of a kernel that took the whole block."""
+    what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
+    array = _as_array(value, dtype, what, expected)
+    array = pad(array, output, dtype, array.dtype, what, expected)
+    _check_shape(array.shape, output, expected, what)
     array = _broadcast_loops(array, expected)
-    dtype = expected.dtype(position)
-    return array if dtype is None else _cast(array, dtype, f"output {position}", expected)
+    return array if dtype is None else _cast(array, dtype, what, expected, weak=_is_weak(value))
 
 
 def _check_item_values(position: int, values: Sequence[Any], expected: Expectation) -> Array:
-    output, dtype = expected.plan.outputs[position], expected.dtype(position)
-    what = f"output {position}"
-    if dtype == object and not output.n_core:
-        stacked = _object_items(values)
+    """Return one output of a kernel that was called once for each item."""
+    what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
+    if _is_object(dtype) and not output.n_core:
+        stacked = _stack_objects(values)
     else:
-        stacked = _stack(values, output, expected, position)
-    loop_shape = tuple(size or 0 for size in expected.plan.loop_shape)
-    array = expected.xp.reshape(stacked, (*loop_shape, *stacked.shape[1:]))
-    return array if dtype is None else _cast(array, dtype, what, expected)
+        stacked = _stack(values, output, dtype, what, expected)
+    if expected.masked and not isinstance(stacked, np.ma.MaskedArray):  # its type must not depend on the data
+        stacked = np.ma.MaskedArray(stacked, copy=False)
+    array = expected.xp.reshape(stacked, (*_known(expected.plan.loop_shape), *stacked.shape[1:]))
+    if dtype is None:
+        return array
+    weak = dtype.kind in "iu" and all(_is_weak(value) or _casts(value, dtype) for value in values)
+    return _cast(array, dtype, what, expected, weak=weak)
 
 
-def _object_items(values: Sequence[Any]) -> Array:
+def _stack_objects(values: Sequence[Any]) -> Array:
+    """Return the values themselves in an array, whatever they are."""
     stacked = np.empty(len(values), dtype=object)
     for place, value in enumerate(values):
         stacked[place] = value
     return stacked
 
 
-def _stack(values: Sequence[Any], output: Operand, expected: Expectation, position: int) -> Array:
+def _stack(
+    values: Sequence[Any], output: Operand, dtype: np.dtype[Any] | None, what: str, expected: Expectation
+) -> Array:
     """Stack the items of one output; dtypes promote over all of them, whatever their order."""
-    what = f"output {position}"
-    if not output.n_core and expected.xp is np and not any(isinstance(v, (np.ndarray, list, tuple)) or v is None for v in values):
-        stacked = np.asarray(values)
-        if stacked.ndim == 1:
-            return stacked
-    arrays = [_pad(_as_array(value, what, expected), output, expected, position) for value in values]
-    shape = arrays[0].shape
-    for item, array in enumerate(arrays):
+    types = set(map(type, values))
+    if not output.n_core and expected.xp is np and types <= _NUMBERS:
+        return np.asarray(values, _common_dtype(values, [np.dtype(kind) for kind in types - _WEAK], what))
+    if types == {np.ndarray} and expected.xp is np and not expected.plan.bounds and _are_alike(values, output):
+        return np.asarray(values)
+    arrays = [_as_array(value, dtype, what, expected) for value in values]
+    common = dtype
+    if dtype is None:
+        strong = zip(arrays, values, strict=True)
+        common = _common_dtype(values, [array.dtype for array, value in strong if not _has_no_dtype(value)], what)
+    return _stack_arrays(arrays, output, dtype, common, what, expected)
+
+
+def _are_alike(arrays: Sequence[Array], output: Operand) -> bool:
+    """Tell arrays of one dtype, and of the shape that is expected: the usual case, which needs no look at each."""
+    kinds = {(array.shape, array.dtype) for array in arrays}
+    return len(kinds) == 1 and None not in output.core_shape and kinds.pop()[0] == output.core_shape
+
+
+def _common_dtype(values: Sequence[Any], strong: Sequence[DType], what: str) -> np.dtype[Any]:
+    """Return the dtype that holds all items; Python's numbers are weak, as in arithmetic, so far as they fit."""
+    weak = {type(value) for value in values} & _WEAK
+    integers = [value for value in values if type(value) is int] if int in weak else []
+    if not strong:
+        kinds = weak or {float}  # all are the constant `numpy.ma.masked`, whose dtype is float
+        return _integer_dtype(integers) if kinds == {int} else np.result_type(*map(np.dtype, kinds))
+    dtypes = {numpy_dtype(dtype) for dtype in strong}
+    try:
+        common = np.result_type(*dtypes, *(kind() for kind in weak))
+    except TypeError:
+        named = " and ".join(sorted({str(dtype) for dtype in dtypes} | {f"Python's {kind.__name__}" for kind in weak}))
+        raise OutputDTypeError(f"{what}: kernel returned items of {named}, which have no common dtype") from None
+    if (
+        integers
+        and common.kind in "iu"
+        and not np.iinfo(common).min <= min(integers) <= max(integers) <= np.iinfo(common).max
+    ):
+        return np.result_type(common, _integer_dtype(integers))
+    return common
+
+
+def _integer_dtype(values: Sequence[int]) -> np.dtype[Any]:
+    """Return the first dtype that holds all integers; NumPy itself would mix int64 and uint64 to a float."""
+    low, high = min(values), max(values)
+    fits = (dtype for dtype in (np.int64, np.uint64) if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max)
+    return np.dtype(next(fits, object))
+
+
+def _stack_arrays(
+    arrays: Sequence[Array],
+    output: Operand,
+    dtype: np.dtype[Any] | None,
+    common: np.dtype[Any] | None,
+    what: str,
+    expected: Expectation,
+) -> Array:
+    """Stack items that are arrays, and have `dtype` if it was declared and will be cast, `common` otherwise."""
+    if dtype is None and common is not None:
+        arrays = [astype(array, common, expected.xp) for array in arrays]
+    padded = [pad(array, output, dtype, common, what, expected) for array in arrays]
+    for item, array in enumerate(padded):
         _check_item_shape(array.shape, output, what, item)
-        if array.shape != shape:
-            raise OutputShapeError(_uneven(what, output, shape, array.shape, item))
-    if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
-        return _stack_masked(arrays)
-    return expected.xp.stack(arrays)
-
-
-def _stack_masked(arrays: Sequence[Array]) -> Array:
-    """Stack masked items; the constant `numpy.ma.masked` takes the dtype of the others."""
-    kept = [array.dtype for array in arrays if array is not np.ma.masked]
-    dtype = np.result_type(*kept) if kept else np.dtype(float)
-    return np.ma.stack([np.ma.masked_all((), dtype) if array is np.ma.masked else array for array in arrays])
+        if array.shape != padded[0].shape:
+            raise OutputShapeError(_uneven(what, output, padded[0].shape, array.shape, item))
+    if any(isinstance(array, np.ma.MaskedArray) for array in padded):
+        return np.ma.stack(padded)
+    return expected.xp.stack(padded)
 
 
 def _uneven(what: str, output: Operand, first: tuple[int, ...], other: tuple[int, ...], item: int) -> str:
     axis = next(axis for axis, (a, b) in enumerate(zip(first, other, strict=True)) if a != b)
     return (
-        f"{what}, core dimension {output.dims[output.n_loop + axis]}: unknown size is {first[axis]} in item 0 and {other[axis]} in "
-        f"item {item}, expected one size for the whole call (UpTo(bound) pads)"
+        f"{what}, core dimension {output.dims[output.n_loop + axis]}: unknown size is {first[axis]} in item 0 and "
+        f"{other[axis]} in item {item}, expected one size for the whole call (UpTo(bound) pads)"
     )
 
 
-def _as_array(value: Any, what: str, expected: Expectation) -> Array:
+def _as_array(value: Any, dtype: np.dtype[Any] | None, what: str, expected: Expectation) -> Array:
+    """Return what the kernel returned as an array of the outputs' library."""
+    if expected.xp is np and _is_object(dtype) and not isinstance(value, (np.ndarray, list, tuple)):
+        return _stack_objects([value]).reshape(())
     if value is None:
         raise OutputShapeError(f"{what}: kernel returned None, expected an array")
+    if value is np.ma.masked:
+        return np.ma.masked_all((), dtype or float)  # type: ignore[no-untyped-call]
     if isinstance(value, np.ma.MaskedArray) and expected.xp is np:
         return value
     try:
-        return np.asarray(value) if expected.xp is np else expected.xp.asarray(value)
-    except ValueError as error:
+        return (
+            np.asarray(value, object if _is_object(dtype) else None)
+            if expected.xp is np
+            else _to_library(value, expected)
+        )
+    except (TypeError, ValueError) as error:
         raise OutputShapeError(f"{what}: kernel returned a {type(value).__name__} that is no array: {error}") from None
 
 
-def _pad(array: Array, output: Operand, expected: Expectation, position: int) -> Array:
-    """Fill the output dims that are known by a bound up to it."""
-    bounds = dict(expected.plan.bounds)
-    if not bounds or array.ndim < output.n_core:
-        return array
-    for axis, label in enumerate(output.dims[output.n_loop :], start=array.ndim - output.n_core):
-        if label in bounds:
-            array = _pad_axis(array, axis, bounds[label], f"output {position}, core dimension {label}", expected.dtype(position), expected.xp)
-    return array
-
-
-def _pad_axis(
-    array: Array, axis: int, upto: UpTo, what: str, dtype: np.dtype[Any] | None, xp: Namespace
-) -> Array:
-    size = array.shape[axis]
-    if size > upto.bound:
-        raise OutputShapeError(f"{what}: expected at most {upto.bound} (UpTo), kernel returned {size}")
-    shape = (*array.shape[:axis], upto.bound - size, *array.shape[axis + 1 :])
-    filler = _filler(shape, upto.fill_value, np.result_type(numpy_dtype(array.dtype), upto.fill_value) if dtype is None else dtype, what)
-    if isinstance(array, np.ma.MaskedArray):
-        return np.ma.concatenate([array, filler], axis=axis)
-    return xp.concat([array, xp.asarray(filler)], axis=axis)
-
-
-def _filler(shape: tuple[int, ...], fill_value: Any, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, Any]:
-    try:
-        filler = np.full(shape, fill_value, dtype)
-        fits = dtype.kind not in "iub" or np.full((), fill_value, dtype) == fill_value
-    except (TypeError, ValueError, OverflowError):
-        fits = False
-    if not fits:
-        raise OptionError(f"{what}: UpTo has fill_value {fill_value!r}, which the dtype {dtype} cannot hold")
-    return filler
+def _to_library(value: Any, expected: Expectation) -> Array:
+    """Return an array of a library other than NumPy; one that is there already is itself, on its device."""
+    if is_array_api_obj(value) and not isinstance(value, np.ndarray | np.generic):
+        return value if array_namespace(value) is expected.xp else expected.xp.asarray(value)
+    return expected.xp.asarray(value, **expected.placement)
 
 
 def _check_shape(shape: tuple[int, ...], output: Operand, expected: Expectation, what: str) -> None:
@@ -188,19 +230,24 @@ def _check_shape(shape: tuple[int, ...], output: Operand, expected: Expectation,
     for axis, (got, wanted) in enumerate(zip(shape, output.shape, strict=True)):
         is_thin = got == 1 and axis < output.n_loop and expected.thin[axis]
         if wanted is not None and got != wanted and not is_thin:
-            raise OutputShapeError(f"{what}, {_dim_name(output, axis)}: {_expected_got(wanted, got, output.shape, shape)}")
+            raise OutputShapeError(
+                f"{what}, {_dim_name(output, axis)}: {_expected_got(wanted, got, output.shape, shape)}"
+            )
 
 
-def _check_item_shape(shape: tuple[int, ...], output: Operand, what: str, item: int) -> None:
-    wanted_shape = output.core_shape
-    if len(shape) != len(wanted_shape):
-        raise OutputShapeError(
-            f"{what}: kernel returned shape {shape_text(shape)} for one item (item {item}), expected core shape {shape_text(wanted_shape)}"
+def _wrong_ndim(shape: tuple[int, ...], output: Operand, what: str) -> str:
+    message = f"{what}: kernel returned shape {shape_text(shape)} for loop shape {shape_text(output.loop_shape)}"
+    dims = ",".join(output.dims[output.n_loop :])
+    if dims and shape == output.loop_shape:
+        expected = shape_text(output.shape)
+        return f"{message}, expected {expected}: the signature gives this output the core dimensions ({dims})"
+    if len(shape) < len(output.shape) and output.n_loop:
+        return (
+            f"{message}: is a core dimension missing from the signature? (expected {shape_text(output.shape)}; a "
+            f"kernel that "
+            f"takes one item at a time needs vectorize=True)"
         )
-    for axis, (got, wanted) in enumerate(zip(shape, wanted_shape, strict=True)):
-        if wanted is not None and got != wanted:
-            name = _dim_name(output, output.n_loop + axis)
-            raise OutputShapeError(f"{what}, {name}: {_expected_got(wanted, got, wanted_shape, shape)} in item {item}")
+    return f"{message}, expected {shape_text(output.shape)}"
 
 
 def _dim_name(output: Operand, axis: int) -> str:
@@ -212,35 +259,91 @@ def _expected_got(wanted: int, got: int, wanted_shape: Sequence[int | None], sha
     return f"expected {wanted}, kernel returned {got} (shape {shape_text(shape)}, expected {shape_text(wanted_shape)})"
 
 
-def _wrong_ndim(shape: tuple[int, ...], output: Operand, what: str) -> str:
-    message = f"{what}: kernel returned shape {shape_text(shape)} for loop shape {shape_text(output.loop_shape)}"
-    if len(shape) < len(output.shape) and output.n_loop:
-        return (
-            f"{message}: is a core dimension missing from the signature? (expected {shape_text(output.shape)}; a kernel that takes one "
-            f"item at a time needs vectorize=True)"
+def _check_item_shape(shape: tuple[int, ...], output: Operand, what: str, item: int) -> None:
+    wanted_shape = output.core_shape
+    if len(shape) != len(wanted_shape):
+        raise OutputShapeError(
+            f"{what}: kernel returned shape {shape_text(shape)} for one item (item {item}), "
+            f"expected core shape {shape_text(wanted_shape)}"
         )
-    return f"{message}, expected {shape_text(output.shape)}"
+    for axis, (got, wanted) in enumerate(zip(shape, wanted_shape, strict=True)):
+        if wanted is not None and got != wanted:
+            name = _dim_name(output, output.n_loop + axis)
+            raise OutputShapeError(f"{what}, {name}: {_expected_got(wanted, got, wanted_shape, shape)} in item {item}")
 
 
 def _broadcast_loops(array: Array, expected: Expectation) -> Array:
+    """Stretch loop axes that came back with length 1; what another library makes of it is no view."""
     n_loop = expected.plan.n_loop
-    loop_shape = tuple(got if size is None else size for got, size in zip(array.shape, expected.plan.loop_shape, strict=False))
+    sizes = zip(array.shape, expected.plan.loop_shape, strict=False)
+    loop_shape = tuple(got if size is None else size for got, size in sizes)
     if array.shape[:n_loop] == loop_shape:
         return array
-    return broadcast_to(array, (*loop_shape, *array.shape[n_loop:]), expected.xp)
+    stretched = broadcast_to(array, (*loop_shape, *array.shape[n_loop:]), expected.xp)
+    return stretched if expected.xp is np else expected.xp.asarray(stretched, copy=True)
 
 
-def _cast(array: Array, dtype: np.dtype[Any], what: str, expected: Expectation) -> Array:
+def _check_unknown_sizes(outputs: Sequence[Array], plan: Plan) -> None:
+    """Refuse outputs that give one dim of unknown size several sizes."""
+    found: dict[str, tuple[int, int]] = {}
+    for position, (array, output) in enumerate(zip(outputs, plan.outputs, strict=True)):
+        for axis in range(output.n_loop, len(output.dims)):
+            if output.shape[axis] is not None:
+                continue
+            label, size = output.dims[axis], int(array.shape[axis])
+            first, source = found.setdefault(label, (size, position))
+            if size != first:
+                raise OutputShapeError(
+                    f"output {position}, core dimension {label}: unknown size is {size}, but {first} in output "
+                    f"{source}; "
+                    f"expected one size for the whole call"
+                )
+
+
+def _cast(array: Array, dtype: np.dtype[Any], what: str, expected: Expectation, *, weak: bool) -> Array:
+    """Return an output as its declared dtype."""
     if expected.xp is np:
-        return cast(array, dtype, what)
-    wanted = _library_dtype(dtype, expected.xp)
-    if array.dtype == wanted:
-        return array
-    if not expected.xp.can_cast(array.dtype, wanted):
-        raise OutputDTypeError(f"{what}: kernel returned {array.dtype}, which does not cast to the declared {dtype}")
-    return expected.xp.astype(array, wanted)
+        return cast(array, dtype, what, weak=weak)
+    source = numpy_dtype(array.dtype)
+    if source != dtype and not may_cast(source, dtype, weak=weak):
+        raise OutputDTypeError(
+            f"{what}: kernel returned {source}, which does not cast to the declared {dtype} (rule: same_kind)"
+        )
+    if source != dtype and source.kind in "iu" and dtype.kind in "iu" and 0 not in array.shape:
+        check_range(int(expected.xp.min(array)), int(expected.xp.max(array)), dtype, what)
+    return astype(array, dtype, expected.xp)
 
 
-def _library_dtype(dtype: np.dtype[Any], xp: Namespace) -> Any:
-    """Return the library's own dtype of the same name; its namespace may know it by another, such as ``bool_``."""
-    return dtype if xp is np else getattr(xp, dtype.name, dtype)
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], expected: Expectation) -> Array:
+    if expected.masked:
+        return np.ma.empty(shape, dtype)
+    return expected.xp.empty(shape, dtype=library_dtype(dtype, expected.xp), **expected.placement)
+
+
+def _known(shape: Sequence[int | None]) -> tuple[int, ...]:
+    """Return the sizes of a block, which are all known."""
+    return tuple(size or 0 for size in shape)
+
+
+def _is_object(dtype: np.dtype[Any] | None) -> bool:
+    return dtype is not None and dtype.kind == "O"
+
+
+def _has_no_dtype(value: object) -> bool:
+    return type(value) in _WEAK or value is np.ma.masked
+
+
+def _is_weak(value: object) -> bool:
+    """Tell integers whose dtype nobody chose: Python's own, alone or in a list."""
+    return type(value) in (int, list, tuple)
+
+
+def _casts(value: Any, dtype: np.dtype[Any]) -> bool:
+    return value is np.ma.masked or (hasattr(value, "dtype") and may_cast(numpy_dtype(value.dtype), dtype))
+
+
+_WEAK: Final = frozenset({int, float, complex})
+"""Python's numbers, which have no dtype of their own; a bool has that of NumPy's."""
+
+_NUMBERS: Final = _WEAK | {bool, *(np.dtype(code).type for code in np.typecodes["All"] if code not in "OSUVMm")}
+"""Types of scalars that `numpy.asarray` stacks by itself."""

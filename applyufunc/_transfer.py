@@ -19,9 +19,9 @@ def allow_transfer() -> Iterator[None]:
     """
     Let kernels that take NumPy arrays be applied to arrays whose library refuses a hidden copy to the host.
 
-    Inside the block every call behaves as with the option ``allow_transfer=True``. Without leave, an array on another device, or
-    one that would have to be densified, is refused by name before any work. The leave holds for the current thread and the
-    current `asyncio` task alone.
+    Inside the block every call behaves as with the option ``allow_transfer=True``. Without leave, an array on another
+    device, or one that would have to be densified, is refused by name before any work. The leave holds for the current
+    thread and the current `asyncio` task alone.
 
     Examples
     --------

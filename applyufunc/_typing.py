@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-__all__ = ["Array", "DType", "KernelFunction", "Keywords", "Namespace", "Shape"]
+__all__ = ["Array", "DType", "KernelFunction", "Keywords", "Namespace", "OneOutput", "SeveralOutputs", "Shape"]
 
 Array: TypeAlias = Any
 """An array of any library; no static type covers them all."""
@@ -24,3 +24,16 @@ KernelFunction: TypeAlias = Callable[..., Any]
 
 Keywords: TypeAlias = Mapping[str, Any]
 """Keyword arguments of a kernel."""
+
+
+class _Subtracts(Protocol):
+    """A number or an array; what a tuple has not is what tells one output from several."""
+
+    def __sub__(self, other: Any, /) -> Any: ...
+
+
+OneOutput: TypeAlias = _Subtracts | list[Any] | str | bytes
+"""What a kernel with one output returns. Where overloads overlap static checkers give up, so a tuple is none."""
+
+SeveralOutputs: TypeAlias = tuple[Any, ...]
+"""What a kernel with several outputs returns, and what a call gives then."""

@@ -1,31 +1,36 @@
 """From arguments to the lowering for them: which array library answers, and which mixtures none does.
 
-Imports no optional library: an array's library is read off its type, and its lowering imported when its first array arrives.
+Imports no optional library: an array's library is read off its type, and its lowering imported when its first array
+arrives.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, Final, cast
 
 import array_api_compat
 import numpy as np
 
-from .._blocks import is_constant
+from .._blocks import is_constant, read_only
 from .._call import Lowering
 from .._errors import ArgumentError
 from .._kernel import Kernel
-from ._host import as_numpy, library_name, to_host
+from .._options import Options
+from .._typing import Array
+from ._host import as_numpy, check_transfer, library_name, to_host
 
 __all__ = ["convert_keywords", "find_lowering"]
 
 
 def find_lowering(args: Sequence[Any]) -> Lowering:
     """Return the lowering for these arguments; two libraries other than NumPy are refused by name."""
-    libraries = {position: _library(arg, f"argument {position}") for position, arg in enumerate(args) if not is_constant(arg)}
+    libraries = {
+        position: _library(arg, f"argument {position}") for position, arg in enumerate(args) if not is_constant(arg)
+    }
     rich = {position: library for position, library in libraries.items() if library != "numpy"}
     if len(set(rich.values())) > 1:
         named = ", ".join(f"argument {position} is from {library}" for position, library in rich.items())
@@ -35,9 +40,14 @@ def find_lowering(args: Sequence[Any]) -> Lowering:
     return cast(Lowering, importlib.import_module(_MODULES.get(library, "._eager"), __name__))
 
 
-def convert_keywords(keywords: Mapping[str, Any], kernel: Kernel) -> dict[str, Any]:
-    """Return the kernel's keywords, concrete arrays converted as arguments are; lazy and labelled ones are refused by name."""
-    return {name: _convert_keyword(value, name, kernel) for name, value in keywords.items()}
+def convert_keywords(options: Options, kernel: Kernel, lowering: Lowering, arrays: Sequence[Array]) -> dict[str, Any]:
+    """Return the kernel's keywords, concrete arrays converted as the arguments were; lazy ones are refused by name."""
+    return {
+        name: _convert_keyword(value, f"keyword {name}", options, kernel, lowering, arrays)
+        if _is_array(value)
+        else value
+        for name, value in options.kwargs.items()
+    }
 
 
 _MODULES: Final = {"dask": "._dask", "jax": "._jax"}
@@ -56,7 +66,9 @@ def _library(arg: Any, what: str) -> str:
     if name == "xarray":
         raise ArgumentError(f"{what} is an {_type_name(arg)}: labelled arrays are not taken, pass its .data")
     if name in _LIBRARIES_WITHOUT_LOWERING or hasattr(arg, "__dask_graph__"):
-        raise ArgumentError(f"{what} is a lazy {_type_name(arg)}, which no lowering takes: it would have to be computed")
+        raise ArgumentError(
+            f"{what} is a lazy {_type_name(arg)}, which no lowering takes: it would have to be computed"
+        )
     return name if array_api_compat.is_array_api_obj(arg) else "numpy"
 
 
@@ -73,26 +85,29 @@ def _refuse_masked(args: Sequence[Any], library: str) -> None:
     """Refuse masked arrays where nothing would keep their mask."""
     masked = [position for position, arg in enumerate(args) if isinstance(arg, np.ma.MaskedArray)]
     if masked and library not in ("numpy", "dask"):
-        raise ArgumentError(f"argument {masked[0]} is a masked array, whose mask {library} arrays cannot keep: fill it first")
+        raise ArgumentError(
+            f"argument {masked[0]} is a masked array, whose mask {library} arrays cannot keep: fill it first"
+        )
 
 
-def _convert_keyword(value: Any, name: str, kernel: Kernel) -> Any:
-    library = _library(value, f"keyword {name}") if _is_array(value) else ""
+def _convert_keyword(
+    value: Any, what: str, options: Options, kernel: Kernel, lowering: Lowering, arrays: Sequence[Array]
+) -> Any:
+    library = _library(value, what)
     if library == "dask" or (library == "jax" and _is_traced(value)):
         kind = "lazy" if library == "dask" else "traced"
-        raise ArgumentError(f"keyword {name} is a {kind} {library} array: pass it as an argument whose dims are all core")
-    if not library or kernel.arrays == "same":
-        return value
-    array = to_host(as_numpy(value, f"keyword {name}") if library == "numpy" else value).view()
-    if type(array) is np.ndarray:
-        array.flags.writeable = False
-    return array
+        raise ArgumentError(f"{what} is a {kind} {library} array: pass it as an argument whose dims are all core")
+    if kernel.arrays == "same":
+        return lowering.as_block(read_only(as_numpy(value, what)), arrays) if library == "numpy" else value
+    check_transfer(value, options.allow_transfer, what)
+    return read_only(as_numpy(value, what) if library == "numpy" else to_host(value))
 
 
 def _is_array(value: Any) -> bool:
     if isinstance(value, np.generic):
         return False
-    return isinstance(value, np.ndarray) or array_api_compat.is_array_api_obj(value) or hasattr(value, "__dask_graph__") or library_name(value) == "xarray"
+    is_known = isinstance(value, np.ndarray) or array_api_compat.is_array_api_obj(value)
+    return is_known or hasattr(value, "__dask_graph__") or library_name(value) == "xarray"
 
 
 def _is_traced(value: Any) -> bool:

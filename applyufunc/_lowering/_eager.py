@@ -1,7 +1,7 @@
 """Calls on arrays that hold their values: NumPy's, and those of any array-API library.
 
-The kernel runs once, with the whole arrays as its block; what a NumPy kernel returns goes back to the library and device of the inputs.
-Implements the functions of `Lowering`; knows no lazy library.
+The kernel runs once, with the whole arrays as its block; what a NumPy kernel returns goes back to the library and
+device of the inputs. Implements the functions of `Lowering`; knows no lazy library.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from .._blocks import is_constant
 from .._call import Call
 from .._casting import numpy_dtype
+from .._errors import ArgumentError
 from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
@@ -29,6 +30,7 @@ def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any,
         for position, arg in enumerate(args):
             if _is_foreign(arg):
                 check_transfer(arg, options.allow_transfer, f"argument {position}")
+    _check_one_device(args)
     foreign = [arg for arg in args if _is_foreign(arg)]
     return tuple(_convert(arg, position, foreign, kernel) for position, arg in enumerate(args))
 
@@ -72,8 +74,8 @@ def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of the kernel on the whole arrays."""
     if call.kernel.arrays == "same":
-        return tuple(map(_own, call.runner(*arrays)))
-    outputs = map(_own, call.runner(*map(to_host, arrays)))
+        return tuple(_own(output, arrays) for output in call.runner(*arrays))
+    outputs = [_own(output, arrays) for output in call.runner(*map(to_host, arrays))]
     foreign = [array for array in arrays if _is_foreign(array)]
     return tuple(_like(output, foreign[0]) for output in outputs) if foreign else tuple(outputs)
 
@@ -81,6 +83,18 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _is_foreign(arg: Any) -> bool:
     """Tell an array of another library than NumPy."""
     return not isinstance(arg, (np.ndarray, np.generic)) and array_api_compat.is_array_api_obj(arg)
+
+
+def _check_one_device(args: Sequence[Any]) -> None:
+    """Refuse arrays of two devices: the result could only be on one of them."""
+    devices = {position: array_api_compat.device(arg) for position, arg in enumerate(args) if _is_foreign(arg)}
+    first = next(iter(devices), 0)
+    for position, device in devices.items():
+        if device != devices[first] and args[position].ndim and args[first].ndim:  # torch lets 0-d arrays follow
+            raise ArgumentError(
+                f"argument {first} is on device {devices[first]} and argument {position} on device {device}: "
+                f"arrays of two devices do not mix; move them to one"
+            )
 
 
 def _convert(arg: Any, position: int, foreign: Sequence[Array], kernel: Kernel) -> Any:
@@ -94,6 +108,12 @@ def _like(array: np.ndarray[Any, Any], other: Array) -> Array:
     return namespace(other).asarray(array, device=array_api_compat.device(other))
 
 
-def _own(output: Array) -> Array:
-    """Return an output that shares nothing with a caller's array: what the kernel passed through is still flagged read-only."""
-    return output.copy() if isinstance(output, np.ndarray) and not output.flags.writeable else output
+def _own(output: Array, arrays: Sequence[Array]) -> Array:
+    """Return an output that shares nothing with a caller's array, as far as one can see.
+
+    A NumPy array that the kernel passed through, or a part of it, is still flagged read-only; another library's is the
+    array itself.
+    """
+    if isinstance(output, np.ndarray):
+        return output if output.flags.writeable and output is not np.ma.masked else output.copy()
+    return namespace(output).asarray(output, copy=True) if any(output is array for array in arrays) else output

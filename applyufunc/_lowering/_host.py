@@ -1,4 +1,4 @@
-"""Anything array-like as a NumPy array, and arrays of other libraries brought to the host, with leave where it takes leave.
+"""Anything array-like as a NumPy array, and arrays of other libraries brought to the host, with leave where needed.
 
 Imports no library but NumPy: what an array is, is read off the array itself.
 """
@@ -19,18 +19,24 @@ __all__ = ["as_numpy", "check_transfer", "library_name", "to_host"]
 
 def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
     """Return an array-like as exactly `numpy.ndarray`, or as a masked array where one was given."""
-    if type(arg) is np.ndarray or isinstance(arg, np.ma.MaskedArray):
-        return arg  # type: ignore[no-any-return]  # isinstance of an untyped class
+    if type(arg) in (np.ndarray, np.ma.MaskedArray):
+        return arg  # type: ignore[no-any-return]  # the type was asked for
+    if arg is np.ma.masked:
+        return np.ma.MaskedArray(0.0, mask=True)
     if isinstance(arg, np.ndarray) and not isinstance(arg, np.memmap):
         raise ArgumentError(
-            f"{what} is a {_full_name(arg)}, a subclass of numpy.ndarray whose meaning would be lost: pass numpy.asarray(...) of it"
+            f"{what} is {_full_name(arg)}, a subclass of numpy.ndarray whose meaning would be lost: "
+            f"pass numpy.asarray(...) of it"
         )
     try:
         array = np.asarray(arg)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{what} is a {_full_name(arg)}, which is no array: {error}") from error
+        raise ArgumentError(f"{what} is {_full_name(arg)}, which does not become an array: {error}") from error
     if array.dtype == object and not hasattr(arg, "__array__") and not isinstance(arg, (list, tuple)):
-        raise ArgumentError(f"{what} is a {_full_name(arg)}, which is no array")
+        raise ArgumentError(
+            f"{what} is {_full_name(arg)}, expected an array, a sequence of numbers, a Python scalar or None"
+            f" (a kernel's own settings are passed by keyword)"
+        )
     return array
 
 
@@ -39,7 +45,8 @@ def check_transfer(array: Array, option: bool, what: str) -> None:
     reason = _why_leave_is_needed(array)
     if reason and not transfer_is_allowed(option):
         raise TransferError(
-            f"{what} is a {_full_name(array)} {reason}, and the kernel takes NumPy arrays: pass allow_transfer=True, or use "
+            f"{what} is {_full_name(array)} {reason}, and the kernel takes NumPy arrays: pass allow_transfer=True, or "
+            f"use "
             f"`with applyufunc.allow_transfer():`, to copy it to the host"
         )
 
@@ -80,4 +87,8 @@ def _is_cpu(device: Any) -> bool:
 
 
 def _full_name(arg: object) -> str:
-    return f"{type(arg).__module__}.{type(arg).__qualname__}"
+    """Return an array's type as messages say it: its package, its name, and an article."""
+    name = type(arg).__qualname__
+    if library_name(arg) != "builtins":
+        name = f"{library_name(arg)}.{name}"
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
