@@ -38,7 +38,9 @@ def test_the_object_knows_its_signature():
     assert (held.dot.signature, held.dot.nin, held.dot.nout) == (au.Signature.parse("(n),(n)->()"), 2, 1)
 
 
-@pytest.mark.parametrize("func", [np.vecdot, functools.partial(np.sum, axis=-1), len], ids=["ufunc", "partial", "builtin"])
+@pytest.mark.parametrize(
+    "func", [np.vecdot, functools.partial(np.sum, axis=-1), len], ids=["ufunc", "partial", "builtin"]
+)
 def test_anything_callable_has_a_name(func):
     assert au.gufunc("(n)->()")(func).__name__ in ("vecdot", "sum", "len")
 
