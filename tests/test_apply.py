@@ -317,13 +317,18 @@ class TestResults:
 
     @pytest.mark.parametrize(
         "kernel",
-        [lambda x: x, lambda x: x[...], lambda x: x[..., ::-1], np.asarray],
-        ids=["itself", "view", "reversed view", "asarray"],
+        [
+            lambda x: x,
+            lambda x: x[...],
+            lambda x: x[..., ::-1],
+            lambda x: np.broadcast_to(x, x.shape),
+            np.asarray,
+        ],
+        ids=["itself", "view", "reversed view", "broadcast", "asarray"],
     )
     def test_results_are_writable_and_share_nothing_with_inputs(self, kernel):
         x = ROWS.copy()
-        func = (lambda a: np.broadcast_to(a, a.shape)) if kernel is np.broadcast_to else kernel
-        result = au.apply_ufunc(func, "(n)->(n)", x)
+        result = au.apply_ufunc(kernel, "(n)->(n)", x)
         result += 1
         assert (x == ROWS).all()
 
