@@ -6,6 +6,8 @@ In: a kernel, a signature, options, the arguments as the caller gave them. Out: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from ._blocks import is_constant
 from ._call import Lowering, make_call
 from ._errors import ArgumentError
 from ._kernel import Kernel
+from ._lexer import shortened
 from ._lowering import convert_keywords, find_lowering
 from ._options import Options
 from ._signature import CoreDim, Signature
@@ -30,17 +33,16 @@ def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options:
     converted = lowering.convert(args, options, kernel)
     keywords = convert_keywords(options, kernel, lowering, [arg for arg in converted if not is_constant(arg)])
     ndims = tuple(None if arg is None else 0 if is_constant(arg) else arg.ndim for arg in converted)
-    absent = signature.absent(ndims)
-    core_axes = _find_axes(signature, absent, ndims, options, kernel)
+    layout = _find_layout(signature, ndims, options, kernel.name)
     prepared = [
-        arg if is_constant(arg) else _core_last(arg, axes, dims, absent, lowering)
-        for arg, axes, dims in zip(converted, core_axes.inputs, signature.inputs, strict=True)
+        arg if is_constant(arg) else _core_last(arg, permutation, dims, layout.absent, lowering)
+        for arg, permutation, dims in zip(converted, layout.permutations, signature.inputs, strict=True)
     ]
     call = make_call(kernel, signature, prepared, keywords, options, lowering)
     outputs = lowering.lower(call, [arg for arg in prepared if not is_constant(arg)])
     finished = tuple(
-        _finish(output, axes, dims, absent, core_axes.n_kept, lowering)
-        for output, axes, dims in zip(outputs, core_axes.outputs, signature.outputs, strict=True)
+        _finish(output, axes, dims, layout, lowering)
+        for output, axes, dims in zip(outputs, layout.axes.outputs, signature.outputs, strict=True)
     )
     return finished if signature.nout > 1 or signature.always_tuple else finished[0]
 
@@ -49,50 +51,75 @@ def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> 
     if len(args) != signature.nin:
         more = "; what else it takes is passed by keyword" if len(args) > signature.nin else ""
         raise ArgumentError(
-            f"kernel {kernel.name!r} takes {signature.nin} argument{'' if signature.nin == 1 else 's'} by its "
-            f"signature "
-            f"{str(signature)!r}, got {len(args)}{more}"
+            f"kernel {kernel.name!r} takes {signature.nin} argument{'' if signature.nin == 1 else 's'} by its signature "
+            f"{shortened(signature.text)!r}, got {len(args)}{more}"
         )
 
 
-def _find_axes(
-    signature: Signature, absent: frozenset[str], ndims: Sequence[int | None], options: Options, kernel: Kernel
-) -> CoreAxes:
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where core dims are, and how they get to the end."""
+
+    absent: frozenset[str]  # labels of the optional dims that are left out
+    axes: CoreAxes
+    permutations: tuple[tuple[int, ...] | None, ...]  # of each input; None: nothing to move
+
+
+def _find_layout(signature: Signature, ndims: tuple[int | None, ...], options: Options, name: str) -> _Layout:
+    """Return the layout for inputs with these numbers of dims; remembered where the options are plain values."""
+    axes, axis, keepdims = options.axes, options.axis, options.keepdims
+    is_plain = axes is None and type(keepdims) is bool and (axis is None or type(axis) is int)
+    find = _remembered_layout if is_plain else _layout
+    return find(signature, ndims, axes, axis, keepdims, name)
+
+
+def _layout(
+    signature: Signature, ndims: tuple[int | None, ...], axes: object, axis: object, keepdims: object, name: str
+) -> _Layout:
+    absent = signature.absent(ndims)
     present = signature.without(absent) if absent else signature
-    return find_core_axes(
+    core_axes = find_core_axes(
         present.input_labels,
         present.output_labels,
         ndims,
         declared=(signature.input_labels, signature.output_labels),
-        axes=options.axes,
-        axis=options.axis,
-        keepdims=options.keepdims,
-        name=kernel.name,
+        axes=axes,
+        axis=axis,
+        keepdims=keepdims,
+        name=name,
     )
+    moves = zip(ndims, core_axes.inputs, strict=True)
+    return _Layout(absent, core_axes, tuple(None if n is None else to_core_last(n, own) for n, own in moves))
+
+
+_remembered_layout = lru_cache(maxsize=1024)(_layout)
 
 
 def _core_last(
-    array: Array, axes: Sequence[int], dims: Sequence[CoreDim], absent: frozenset[str], lowering: Lowering
+    array: Array,
+    permutation: tuple[int, ...] | None,
+    dims: Sequence[CoreDim],
+    absent: frozenset[str],
+    lowering: Lowering,
 ) -> Array:
     """Return an argument with its core dims last, and an axis of length 1 for each absent one."""
-    permutation = to_core_last(array.ndim, axes)
     if permutation is not None:
         array = lowering.namespace(array).permute_dims(array, permutation)
-    for axis, dim in enumerate(reversed(dims)):
+    for axis, dim in enumerate(reversed(dims) if absent else ()):
         if dim.label in absent:
             array = lowering.namespace(array).expand_dims(array, axis=-1 - axis)
     return array
 
 
 def _finish(
-    output: Array, axes: Sequence[int], dims: Sequence[CoreDim], absent: frozenset[str], n_kept: int, lowering: Lowering
+    output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout: _Layout, lowering: Lowering
 ) -> Array:
     """Return an output without its absent dims, with its kept ones, its core dims where they belong."""
     xp = lowering.namespace(output)
-    for axis, dim in enumerate(reversed(dims)):
-        if dim.label in absent:
-            output = xp.squeeze(output, axis=-1 - axis + _dropped_behind(dims, axis, absent))
-    for _ in range(n_kept):
+    for axis, dim in enumerate(reversed(dims) if layout.absent else ()):
+        if dim.label in layout.absent:
+            output = xp.squeeze(output, axis=-1 - axis + _dropped_behind(dims, axis, layout.absent))
+    for _ in range(layout.axes.n_kept):
         output = xp.expand_dims(output, axis=-1)
     permutation = from_core_last(output.ndim, axes)
     if permutation is not None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from ._errors import DimensionError
-from ._tokens import MAX_SIZE, Reader, shortened
+from ._lexer import MAX_SIZE, Reader, shortened
 
 __all__ = ["PRECEDENCE", "Postfix", "evaluate", "names", "read_expression", "to_text"]
 

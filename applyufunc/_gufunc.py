@@ -20,6 +20,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class _KernelSignature:
+    """The Python signature of a gufunc object: that of its kernel. The class itself has its own."""
+
+    def __get__(self, gufunc: GUFunc[Any, Any] | None, owner: type | None = None) -> inspect.Signature:
+        try:
+            return inspect.signature(gufunc.__wrapped__)  # type: ignore[union-attr]  # None has none
+        except (TypeError, ValueError) as error:  # builtins without a text signature
+            raise AttributeError(str(error)) from None
+
+
 class GUFunc(Generic[P, R]):
     """
     A kernel bound to a signature and options; `gufunc` makes one.
@@ -37,6 +47,8 @@ class GUFunc(Generic[P, R]):
         Numbers of inputs and outputs.
     """
 
+    __signature__ = _KernelSignature()
+
     def __init__(self, func: Callable[P, R], signature: Signature, options: Options, home: Home | None = None) -> None:
         functools.update_wrapper(self, func, updated=())
         self.__wrapped__ = func
@@ -50,14 +62,6 @@ class GUFunc(Generic[P, R]):
     def signature(self) -> Signature:
         """The parsed signature."""
         return self._signature
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        """The kernel's own Python signature."""
-        try:
-            return inspect.signature(self.__wrapped__)
-        except (TypeError, ValueError) as error:  # builtins without a text signature
-            raise AttributeError(str(error)) from None
 
     @property
     def nin(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
@@ -114,7 +115,7 @@ class Options:
     vectorize: bool = False
     kernel_arrays: Literal["numpy", "same"] = "numpy"
     core_chunks: Literal["merge", "refuse"] = "merge"
-    budget: int | str | None = None  # bytes, or text such as "128 MiB"; None: Dask's array.chunk-size
+    budget: int | None = None  # bytes; None: Dask's array.chunk-size
     allow_transfer: bool = False
     writable: bool = False
     thread_safe: bool = True
@@ -290,17 +291,35 @@ def _one_of(*allowed: str) -> Callable[[object, str], str]:
     return check
 
 
-def _budget(value: object, name: str) -> int | str | None:
-    if value is None or isinstance(value, str):
+def _budget(value: object, name: str) -> int | None:
+    """Return bytes, given as a number or as text such as "128 MiB"."""
+    if value is None:
         return value
-    if (size := _size(value, f"{name} (bytes)")) == 0:
-        raise OptionError(f"{name} takes a positive number of bytes, got 0")
+    size = _read_bytes(value) if isinstance(value, str) else _size(value, f"{name} (bytes)")
+    if not size:
+        raise OptionError(f"{name} takes a positive number of bytes, or text such as '128 MiB', got {value!r}")
     return size
+
+
+def _read_bytes(text: str) -> int | None:
+    """Return the number of bytes that a text names; None where it names none."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
+    if match is None:
+        return None
+    number, prefix, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
 
 def _text(value: object, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise OptionError(f"{name} takes a string, got {value!r}")
+    return value
+
+
+def _meta(value: object, name: str) -> object:
+    for array in value if isinstance(value, (tuple, list)) else [value]:
+        if array is not None and not (hasattr(array, "dtype") and hasattr(array, "shape")):
+            raise OptionError(f"{name} takes an array, or a tuple with one for each output, got {array!r}")
     return value
 
 
@@ -314,6 +333,7 @@ def _kwargs(value: object, name: str) -> dict[str, Any]:
 
 _CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "output_sizes": _size_rules,
+    "keepdims": _flag,
     "vectorize": _flag,
     "kernel_arrays": _one_of("numpy", "same"),
     "core_chunks": _one_of("merge", "refuse"),
@@ -322,6 +342,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "writable": _flag,
     "thread_safe": _flag,
     "kernel_token": _text,
+    "meta": _meta,
     "kwargs": _kwargs,
 }
 

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 
 from ._errors import DimensionError, OptionError
 from ._expressions import PRECEDENCE, Postfix, evaluate, names, read_expression, to_text
-from ._tokens import Reader, shortened
+from ._lexer import Reader, shortened
 
 __all__ = ["CoreDim", "Signature"]
 
@@ -121,16 +121,22 @@ class Signature:
     ----------
     text : str
         The canonical text; `Signature.parse` makes an equal signature from it.
+    input_labels, output_labels : tuple of tuples of str
+        The labels of each operand's core dimensions.
     """
 
     inputs: tuple[tuple[CoreDim, ...], ...]
     outputs: tuple[tuple[CoreDim, ...], ...]
     always_tuple: bool = False
     text: str = field(init=False)
+    input_labels: tuple[tuple[str, ...], ...] = field(init=False)
+    output_labels: tuple[tuple[str, ...], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         text = f"{_operands_text(self.inputs)}->{_operands_text(self.outputs)}{',' if self.always_tuple else ''}"
         object.__setattr__(self, "text", text)
+        object.__setattr__(self, "input_labels", _labels(self.inputs))
+        object.__setattr__(self, "output_labels", _labels(self.outputs))
 
     @classmethod
     def parse(cls, text: str) -> Signature:
@@ -175,16 +181,6 @@ class Signature:
         """The number of outputs."""
         return len(self.outputs)
 
-    @property
-    def input_labels(self) -> tuple[tuple[str, ...], ...]:
-        """The labels of each input's core dimensions."""
-        return tuple(tuple(dim.label for dim in dims) for dims in self.inputs)
-
-    @property
-    def output_labels(self) -> tuple[tuple[str, ...], ...]:
-        """The labels of each output's core dimensions."""
-        return tuple(tuple(dim.label for dim in dims) for dims in self.outputs)
-
     def absent(self, ndims: Sequence[int | None]) -> frozenset[str]:
         """Return the optional dimensions that inputs with these numbers of axes leave out.
 
@@ -216,7 +212,10 @@ class Signature:
         for index, (dims, ndim) in enumerate(zip(self.inputs, ndims, strict=True)):
             if ndim is None:
                 continue
-            absent |= _left_out(_without(dims, absent), ndim)
+            wanted = _without(dims, absent) if absent else dims
+            if ndim >= len(wanted):
+                continue
+            absent |= _left_out(wanted, ndim)
             wanted = _without(dims, absent)
             if ndim < len(wanted):
                 raise DimensionError(self._too_few(index, ndim, wanted))
@@ -281,6 +280,10 @@ _OUTPUT_HINTS: Final[Mapping[str, str]] = {
 }
 
 
+def _labels(operands: Sequence[_Dims]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(dim.label for dim in dims) for dims in operands)
+
+
 def _operands_text(operands: Sequence[_Dims]) -> str:
     """Write operands in canonical text."""
     return ",".join(f"({','.join(map(str, dims))})" for dims in operands)
@@ -313,7 +316,7 @@ def _left_out(dims: _Dims, ndim: int) -> set[str]:
     absent: set[str] = set()
     n_core = len(dims)
     occurrences = Counter(dim.label for dim in dims)
-    for dim in dims if ndim < n_core else ():
+    for dim in dims:
         if dim.optional and dim.label not in absent:
             absent.add(dim.label)
             n_core -= occurrences[dim.label]

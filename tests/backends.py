@@ -19,6 +19,7 @@ class Backend:
     lazy = False  # the result is built before the kernel runs
     traces = False
     keeps_masks = True
+    batch = ()  # loop dims that the backend puts in front
     scalar: Any = np.generic  # the type of a 0-d result
 
     def put(self, array, data=None):
@@ -32,7 +33,7 @@ class Backend:
         return result
 
     def check_type(self, result):
-        assert type(result) is np.ndarray or isinstance(result, self.scalar)
+        assert type(result) is np.ndarray if np.ndim(result) else isinstance(result, self.scalar)
 
     def check_blocks(self, result):
         """Check what a lazy result promised of its parts."""
@@ -128,7 +129,28 @@ class JaxJit(Jax):
         return self.jax.jit(lambda *traced: super(JaxJit, self).call(kernel, signature, traced, options))(*args)
 
 
-BACKENDS = {"numpy": Backend, "strict": Strict, "dask": Dask, "jax": Jax, "jax-jit": JaxJit}
+class JaxVmap(Jax):
+    """JAX inside ``jit(vmap(...))``: the first argument is mapped, the others are the same for the whole batch."""
+
+    examples = 50
+    lazy = True
+    traces = True
+    batch = (2,)
+
+    def call(self, kernel, signature, args, options):
+        batch = self.jax.numpy.stack([args[0], args[0]])
+        in_axes = (0, *(None,) * (len(args) - 1))
+        call = super().call
+        mapped = self.jax.vmap(lambda *traced: call(kernel, signature, traced, options), in_axes=in_axes)
+        both = self.jax.jit(mapped)(batch, *args[1:])
+        return tuple(self._one(batched) for batched in both) if isinstance(both, tuple) else self._one(both)
+
+    def _one(self, both):
+        np.testing.assert_array_equal(both[0], both[1])
+        return both[0]
+
+
+BACKENDS = {"numpy": Backend, "strict": Strict, "dask": Dask, "jax": Jax, "jax-jit": JaxJit, "jax-vmap": JaxVmap}
 
 
 def _chunks(size):

@@ -16,7 +16,8 @@ DTYPES = ("float64", "float32", "int64", "int32", "complex128", "bool")
 class Kernel:
     """A kernel for one item or for a batch: every output is a weighted sum of what the arguments have in it.
 
-    All values are small whole numbers, so that the order in which they are added is no matter.
+    All values are small whole numbers, or a little more where that is exact in float64, so that the order in which they
+    are added is no matter, and a detour through fewer bits shows.
     """
 
     core_in: tuple[str, ...]  # letters, one per core dim
@@ -61,16 +62,21 @@ def drawn_calls(draw, max_loop=3):
     labels = sorted(set("".join(core_in + core_out)))
     sizes = {label: draw(SIZES) for label in labels}
     loop_shape = draw(st.lists(SIZES, max_size=max_loop).map(tuple))
-    args = tuple(draw(_argument(dims, sizes, loop_shape)) for dims in core_in)
+    stretched = draw(_stretched_dims(core_in))
+    args = tuple(
+        draw(_argument(dims, {**sizes, **{label: 1 for label in stretched if position == 0}}, loop_shape))
+        for position, dims in enumerate(core_in)
+    )
     kernel = Kernel(core_in, core_out, tuple(sizes.items()))
     new = {label: sizes[label] for label in labels if label not in "".join(core_in)}
     options = {"vectorize": draw(st.booleans()), "output_sizes": new}
-    expected = loop_over_items(kernel, args)
+    expected = loop_over_items(kernel, _stretch(args, core_in[0], stretched, sizes))
     if draw(st.booleans()):
         options["output_dtypes"] = [draw(st.sampled_from(_wider(value.dtype))) for value in expected]
         expected = tuple(value.astype(dtype) for value, dtype in zip(expected, options["output_dtypes"], strict=True))
+    signature = _signature(core_in, core_out, stretched, draw(_fixed_sizes(sizes, new, stretched)))
     args, placed, expected = draw(_placed(core_in, core_out, args, expected))
-    return DrawnCall(kernel, _signature(core_in, core_out), args, options | placed, expected)
+    return DrawnCall(kernel, signature, args, options | placed, expected)
 
 
 def loop_over_items(kernel, args):
@@ -94,11 +100,39 @@ def _core_dims(labels):
     return st.lists(st.sampled_from(labels), max_size=2, unique=True).map("".join)
 
 
-def _signature(core_in, core_out):
-    def side(operands):
-        return ",".join(f"({','.join(dims)})" for dims in operands)
+def _signature(core_in, core_out, stretched, fixed):
+    """Write the signature: the first input's dims in `stretched` as ``n|1``, those in `fixed` as their size."""
 
-    return f"{side(core_in)}->{side(core_out)}"
+    def side(operands, flags=""):
+        dims = ([f"{fixed.get(label, label)}{'|1' if label in flags else ''}" for label in dims] for dims in operands)
+        return ",".join(f"({','.join(labels)})" for labels in dims)
+
+    inputs = ",".join([side(core_in[:1], stretched), *([side(core_in[1:])] if core_in[1:] else [])])
+    return f"{inputs}->{side(core_out)}"
+
+
+def _stretched_dims(core_in):
+    """Draw dims of the first input that have size 1 there, and another size in another input."""
+    return st.sets(st.sampled_from(sorted(set(core_in[0]) & set("".join(core_in[1:]))) or [""])).map(
+        lambda labels: "".join(sorted(labels))
+    )
+
+
+def _stretch(args, dims, stretched, sizes):
+    """Return the arguments with size-1 dims of the first as large as they are elsewhere."""
+    n_loop = args[0].ndim - len(dims)
+    core = tuple(
+        sizes[label] if label in stretched else size for label, size in zip(dims, args[0].shape[n_loop:], strict=True)
+    )
+    return (np.broadcast_to(args[0], args[0].shape[:n_loop] + core), *args[1:])
+
+
+def _fixed_sizes(sizes, new, stretched):
+    """Draw dims that the signature writes as their size."""
+    candidates = [label for label in sizes if label not in new and label not in stretched]
+    return st.sets(st.sampled_from(candidates or [""])).map(
+        lambda labels: {label: str(sizes[label]) for label in labels if label}
+    )
 
 
 @st.composite
@@ -108,7 +142,8 @@ def _argument(draw, dims, sizes, loop_shape):
     own_loop = tuple(1 if draw(st.integers(0, 3)) == 0 else size for size in own_loop)
     shape = own_loop + tuple(sizes[label] for label in dims)
     values = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).integers(0, 4, shape)
-    return values.astype(draw(st.sampled_from(DTYPES)))
+    dtype = draw(st.sampled_from(DTYPES))
+    return values + 2.0**-40 if dtype == "float64" else values.astype(dtype)
 
 
 def _wider(dtype):

@@ -140,11 +140,17 @@ def test_allow_rechunk_is_another_name_of_core_chunks():
         ("kernel_arrays", "jax", "kernel_arrays takes 'numpy' or 'same', got 'jax'"),
         ("core_chunks", "split", "core_chunks takes 'merge' or 'refuse', got 'split'"),
         ("core_chunks", ["merge"], "core_chunks takes 'merge' or 'refuse', got ['merge']"),
-        ("budget", 0, "budget takes a positive number of bytes, got 0"),
+        ("budget", 0, "budget takes a positive number of bytes, or text such as '128 MiB', got 0"),
         ("budget", 2.5, "budget (bytes) takes an integer, got 2.5"),
         ("kernel_token", 3, "kernel_token takes a string, got 3"),
         ("kwargs", [1], "kwargs takes a mapping of the kernel's keyword arguments, got [1]"),
         ("kwargs", {1: 2}, "kwargs takes a mapping of the kernel's keyword arguments, got {1: 2}"),
+        ("budget", "foo", "budget takes a positive number of bytes, or text such as '128 MiB', got 'foo'"),
+        ("budget", "-5MB", "budget takes a positive number of bytes, or text such as '128 MiB', got '-5MB'"),
+        ("budget", "0", "budget takes a positive number of bytes, or text such as '128 MiB', got '0'"),
+        ("keepdims", 3, "keepdims takes True or False, got 3"),
+        ("meta", 5, "meta takes an array, or a tuple with one for each output, got 5"),
+        ("meta", (np.ones(1), "f8"), "meta takes an array, or a tuple with one for each output, got 'f8'"),
         ("output_sizes", 5, "output_sizes takes a mapping of dimension names to sizes, got int"),
         ("output_sizes", {1: 5}, "output_sizes: dimension names are strings, got 1"),
         ("output_sizes", {"k": -1}, "output_sizes['k'] takes an int of at least 0, a callable, UpTo or None, got -1"),
@@ -226,3 +232,10 @@ def test_leave_to_transfer_is_of_one_thread():
         thread.start()
         thread.join()
     assert seen == [False]
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"), [("128 MiB", 2**27), ("1kB", 1000), ("5", 5), ("2.5 GB", 2_500_000_000), (" 3 kib ", 3072)]
+)
+def test_a_budget_is_bytes_or_text(text, n_bytes):
+    assert made(budget=text).budget == n_bytes
