@@ -1,7 +1,15 @@
 """The error family: every error of this library is an `ApplyUfuncError` and the builtin that NumPy would raise.
 
-Messages are written where the error is raised. Every class takes one message, so that each pickles.
+Messages are written where the error is raised. Every class takes one message, so that each pickles. Warnings are given
+here, at the line outside of the package that called it.
 """
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Final
 
 __all__ = [
     "AlignmentError",
@@ -19,6 +27,7 @@ __all__ = [
     "TransferError",
     "UnknownDTypeError",
     "UnknownSizeError",
+    "warn_caller",
 ]
 
 
@@ -80,3 +89,14 @@ class KernelError(ApplyUfuncError, RuntimeError):
 
 class ApplyUfuncWarning(UserWarning):
     """A result that is right, at a cost that the caller may not expect."""
+
+
+def warn_caller(message: str, category: type[Warning] = ApplyUfuncWarning) -> None:
+    """Warn, as from the first line outside of the package that led here."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+_PACKAGE: Final = os.path.dirname(__file__) + os.sep

@@ -5,18 +5,15 @@ In: Python's types, NumPy's dtypes. Out: the NumPy dtypes of what JAX holds in t
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._errors import OptionError, OutputDTypeError
+from ..._errors import OptionError, OutputDTypeError, warn_caller
 from ..._typing import Array
 
 __all__ = ["canonical", "default_dtype", "is_held", "narrow"]
@@ -54,21 +51,9 @@ def is_held(dtype: np.dtype[Any]) -> bool:
 
 
 def _warn_narrowed(dtype: np.dtype[Any], narrowed: np.dtype[Any]) -> None:
-    warnings.warn(
+    warn_caller(
         f"Explicitly requested dtype {dtype} in output_dtypes is not available, and will be truncated to dtype "
         f"{narrowed}. To enable more dtypes, set the jax_enable_x64 configuration option or the JAX_ENABLE_X64 shell "
         f"environment variable.",
         UserWarning,  # the category and the words of jax.numpy.zeros
-        stacklevel=_frames_to_caller(),
     )
-
-
-def _frames_to_caller() -> int:
-    """Return how many frames above the function that calls this one the first frame outside the package is."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        level, frame = level + 1, frame.f_back
-    return level
-
-
-_PACKAGE: Final = str(Path(__file__).parents[2])
