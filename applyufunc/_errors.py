@@ -100,3 +100,7 @@ def warn_caller(message: str, category: type[Warning] = ApplyUfuncWarning) -> No
 
 
 _PACKAGE: Final = os.path.dirname(__file__) + os.sep
+
+for _value in [globals()[name] for name in __all__]:
+    if isinstance(_value, type):  # tracebacks and pickles name what users import
+        _value.__module__ = __package__
