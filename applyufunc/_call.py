@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from ._blocks import BlockRunner, constant_shape, is_constant
+from ._blocks import BlockRunner, input_shapes, is_constant
 from ._casting import numpy_dtype
 from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
 from ._kernel import Kernel
-from ._options import Options
+from ._options import Options, OutputSizes
 from ._plan import Plan, core_sizes, fix_output_sizes, make_plan
 from ._signature import Signature
 from ._typing import Array, Keywords, Namespace, Shape
@@ -69,6 +70,12 @@ class Lowering(Protocol):
     def as_block(self, array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
         """Return a NumPy array as what a kernel with ``kernel_arrays="same"`` gets for one of `arrays`."""
 
+    def block_kind(self, arrays: Sequence[Array]) -> tuple[Any, ...]:
+        """Return what tells such blocks from others for which the same kernel may return another dtype; hashable."""
+
+    def untraced(self) -> AbstractContextManager[None]:
+        """Return what to hold while a kernel is tried, so that what it does is done at once and staged nowhere."""
+
     def lower(self, call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Return the outputs of a call, core dims last."""
 
@@ -77,11 +84,10 @@ def make_call(
     kernel: Kernel, signature: Signature, args: Sequence[Any], keywords: Keywords, options: Options, lowering: Lowering
 ) -> Call:
     """Return the call of `kernel` on converted arguments with core dims last."""
-    shapes = tuple(
-        constant_shape(arg, dims) if is_constant(arg) else lowering.shape(arg)
-        for arg, dims in zip(args, signature.inputs, strict=True)
-    )
-    sizes = fix_output_sizes(options.output_sizes, core_sizes(signature, shapes), keywords)
+    shapes = input_shapes(args, signature, lowering.shape)
+    sizes: OutputSizes = ()
+    if options.output_sizes:
+        sizes = fix_output_sizes(options.output_sizes, core_sizes(signature, shapes), keywords)
     plan = make_plan(signature, shapes, sizes)
     constants = tuple((position, arg) for position, arg in enumerate(args) if is_constant(arg))
     runner = BlockRunner(kernel, signature, constants, keywords, sizes, dtypes=None)
@@ -103,11 +109,23 @@ def _find_dtypes(
     if not lowering.is_lazy(arrays) and not plan.is_empty:
         return None
 
+    return tuple(
+        lowering.narrow(dtype, declared=False)
+        for dtype in _discover_dtypes(runner, plan, input_dtypes, arrays, lowering)
+    )
+
+
+def _discover_dtypes(
+    runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType], arrays: Sequence[Array], lowering: Lowering
+) -> tuple[np.dtype[Any], ...]:
+    """Return the outputs' dtypes as the kernel shows them, on blocks such as it will get."""
+
     def as_block(array: np.ndarray[Any, Any]) -> Array:
         return array if runner.kernel.arrays == "numpy" else lowering.as_block(array, arrays)
 
-    discovered = discovered_dtypes(runner, plan, input_dtypes, as_block)
-    return tuple(lowering.narrow(dtype, declared=False) for dtype in discovered)
+    block_kind = () if runner.kernel.arrays == "numpy" else lowering.block_kind(arrays)
+    with lowering.untraced():
+        return discovered_dtypes(runner, plan, input_dtypes, as_block, block_kind)
 
 
 def _wanted_dtypes(options: Options) -> Any:

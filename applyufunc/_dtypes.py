@@ -1,15 +1,14 @@
 """The outputs' dtypes before the kernel runs: declared, from the kernel's own table, or from one call on made values.
 
 In: what the caller declared, the inputs' dtypes, a block runner without dtypes. Out: one NumPy dtype per output.
-Knows no backend but by two functions that the caller passes: the default dtype of a Python type, and how a dtype is
-narrowed.
+Knows no backend but by what the caller passes: the default dtype of a Python type, how a block is made, and a value
+that tells one kind of blocks from another.
 """
 
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
@@ -18,6 +17,7 @@ import numpy as np
 from ._blocks import BlockRunner
 from ._casting import numpy_dtype
 from ._errors import OptionError, UnknownDTypeError
+from ._identity import IdentityMap, is_plain
 from ._options import UpTo
 from ._plan import Operand, Plan
 from ._typing import Array, DType
@@ -49,11 +49,19 @@ def declared_dtypes(
 
 
 def discovered_dtypes(
-    runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType], as_block: Callable[[Array], Array]
+    runner: BlockRunner,
+    plan: Plan,
+    input_dtypes: Sequence[InputDType],
+    as_block: Callable[[Array], Array],
+    block_kind: tuple[Any, ...],
 ) -> tuple[np.dtype[Any], ...]:
-    """Return the NumPy dtypes that the kernel itself shows: from its table, else from one call on made-up values."""
+    """
+    Return the NumPy dtypes that the kernel itself shows: from its table, else from one call on made-up values.
+
+    `as_block` turns those into what the kernel takes, and `block_kind` tells it from what else it could take.
+    """
     table = _table_dtypes(runner, input_dtypes)
-    return table if table is not None else _remembered(runner, plan, input_dtypes, as_block)
+    return table if table is not None else _remembered(runner, plan, input_dtypes, as_block, block_kind)
 
 
 def _is_rule(output_dtypes: Any) -> bool:
@@ -106,15 +114,19 @@ def _ufunc_of(func: Any) -> Any:
 
 
 def _remembered(
-    runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType], as_block: Callable[[Array], Array]
+    runner: BlockRunner,
+    plan: Plan,
+    input_dtypes: Sequence[InputDType],
+    as_block: Callable[[Array], Array],
+    block_kind: tuple[Any, ...],
 ) -> tuple[np.dtype[Any], ...]:
     """Return the dtypes of one probe, kept with the kernel's function for the next call like this one."""
     memory = _memory_of(runner.kernel.func)
     operands = tuple(None if operand is None else (operand.n_loop, operand.core_shape) for operand in plan.inputs)
     values = [value for _, value in runner.constants] + list(runner.keywords.values())
-    if memory is None or not all(map(_is_plain, values)):
+    if memory is None or not all(map(is_plain, values)):
         return _probe(runner, plan, input_dtypes, as_block)
-    key = (_freeze(runner), operands, tuple(input_dtypes))
+    key = (_freeze(runner), operands, tuple(input_dtypes), *block_kind)
     found = memory.get(key)
     if found is None:
         if len(memory) >= _REMEMBERED:
@@ -182,7 +194,7 @@ def _sample(operand: Operand, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def _memory_of(func: Any) -> _Memory | None:
     try:
         return _memories.setdefault(func, {})
-    except TypeError:  # no weak reference, or no hash
+    except TypeError:  # no weak reference
         return None
 
 
@@ -199,11 +211,4 @@ def _freeze(runner: BlockRunner) -> tuple[Any, ...]:
     )
 
 
-def _is_plain(value: object) -> bool:
-    """Tell a value that nobody can change and whose text says all about it."""
-    if type(value) is tuple:
-        return all(map(_is_plain, value))
-    return value is None or type(value) in (bool, int, float, complex, str, bytes)
-
-
-_memories: MutableMapping[Any, _Memory] = weakref.WeakKeyDictionary()
+_memories: IdentityMap[_Memory] = IdentityMap()

@@ -6,27 +6,29 @@ Knows no array library: an error that carries such words is known by the token i
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeAlias
+
+from ._errors import KernelError
 
 __all__ = ["keep_failure", "reraise"]
 
 
-@contextmanager
-def reraise() -> Iterator[None]:
+class reraise:  # noqa: N801  # used as a function, as contextlib.suppress is
     """
     Raise what the kernel raised, in place of the error that JAX makes of it inside ``jax.jit``.
 
     JAX passes on only the text of an exception. When such an error leaves the block, the kernel's own exception is
     raised instead, with its own type, the kernel's frames in its traceback, and JAX's error as its cause. Any other
-    exception passes as it is. The last 16 exceptions of a process are kept for this.
+    exception passes as it is, and so does one that a block inside this one has raised. The last 16 exceptions of a
+    process are kept for this, each until it is raised: where JAX fails once more for the same result, its own error is
+    what comes.
 
     JAX returns before the kernel has run, so call `jax.block_until_ready` inside the block. JAX also logs each such
     text as an error, on the logger ``jax._src.callback``, whether or not the exception is restored.
@@ -37,15 +39,26 @@ def reraise() -> Iterator[None]:
     >>> with au.reraise():
     ...     pass  # jax.block_until_ready(step(x))
     """
-    try:
-        yield
-    except Exception as error:
-        kept = _find_failure(error)
+
+    # No generator, in which a StopIteration of the kernel would become another error.
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        kept = None if error is None else _take_failure(error)
         if kept is None:
-            raise
-        exception, traceback = kept
-        exception.__cause__ = exception.__cause__ or error  # one that the kernel chained stays
-        raise exception.with_traceback(traceback)  # noqa: B904  # the cause is set above
+            return
+        exception, own_traceback = kept
+        if exception.__cause__ is None:  # one that the kernel chained stays
+            with contextlib.suppress(Exception):  # an exception may refuse attributes
+                exception.__cause__ = error
+        try:
+            raise exception.with_traceback(own_traceback)
+        finally:
+            del kept, exception, own_traceback  # which lead back to this frame, and would keep the blocks alive
 
 
 def keep_failure(kernel_name: str, error: Exception) -> str:
@@ -55,18 +68,28 @@ def keep_failure(kernel_name: str, error: Exception) -> str:
         _kept[token] = error, error.__traceback__
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
-    lines = (f"kernel {kernel_name!r} failed with {type(error).__name__}: {error}", *getattr(error, "__notes__", ()))
+    lines = (f"kernel {kernel_name!r} failed with {type(error).__name__}: {_text(error)}", *_notes(error))
     return "\n".join((*lines, f"[applyufunc.reraise() around the call raises this exception itself; failure {token}]"))
 
 
-def _find_failure(error: BaseException | None) -> _Failure | None:
-    """Return the kept exception, with its traceback, that `error`, or what it was raised from, stands for."""
-    while error is not None:
-        match = _TOKEN.search(str(error))
-        if match and (kept := _kept.get(match[1])):
-            return kept
-        error = error.__cause__
-    return None
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001  # an exception's own text may fail in any way
+        return f"(its text raised {type(other).__name__})"
+
+
+def _notes(error: Exception) -> list[str]:
+    return [str(note) for note in getattr(error, "__notes__", None) or ()]
+
+
+def _take_failure(error: BaseException) -> _Failure | None:
+    """Return the kept exception, with its traceback, that an error of JAX stands for, and forget it."""
+    if not isinstance(error, KernelError) and type(error).__module__.partition(".")[0] not in ("jax", "jaxlib"):
+        return None
+    match = _TOKEN.search(str(error))
+    with _lock:
+        return _kept.pop(match[1], None) if match else None
 
 
 _Failure: TypeAlias = tuple[Exception, TracebackType | None]

@@ -10,9 +10,13 @@ import contextlib
 import functools
 import importlib
 import inspect
+import os
+import sys
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -31,10 +35,15 @@ class Home:
     qualname: str
 
     def find(self) -> object:
-        """Return what is there now; None where nothing is."""
-        with contextlib.suppress(ImportError, AttributeError, ValueError):
-            return functools.reduce(getattr, self.qualname.split("."), importlib.import_module(self.module))
+        """Return what is there now; None where nothing is, or the module is not loaded."""
+        if self.module in sys.modules:
+            with contextlib.suppress(AttributeError, ImportError):  # of a module that loads its parts when asked
+                return functools.reduce(getattr, self.qualname.split("."), sys.modules[self.module])
         return None
+
+    def load(self) -> object:
+        """Return what is there, importing the module."""
+        return functools.reduce(getattr, self.qualname.split("."), importlib.import_module(self.module))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +58,6 @@ class Kernel:
     thread_safe: bool = True
     token: str | None = None  # the caller's own identity for the kernel
     home: Home | None = None
-
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
-        """Call the function."""
-        return self.func(*args, **keywords)
 
     def guard(self) -> contextlib.AbstractContextManager[Any]:
         """Return what to hold while the function runs: a lock where it must not run twice at once."""
@@ -80,6 +85,8 @@ class Kernel:
         how |= {"thread_safe": self.thread_safe, "token": self.token}
         if self.is_found_at_home:
             return _load_from_home, (self.home, self.name, how)
+        if isinstance(self.func, MethodType) and _is_decorated(self.func):
+            return _load_method, (self.func.__self__, self.func.__name__, self.name, how)
         return _load, (self.func, self.name, how, self.home)
 
 
@@ -129,8 +136,18 @@ def _is_numba(func: object) -> bool:
 
 
 def _load_from_home(home: Home, name: str, how: dict[str, Any]) -> Kernel:
-    gufunc: Any = home.find()
+    gufunc: Any = home.load()
     return _load(gufunc.__wrapped__, name, how, home)
+
+
+def _is_decorated(method: MethodType) -> bool:
+    """Tell a method whose name leads to a gufunc object, by which it would be pickled."""
+    found = getattr(getattr(method.__self__, method.__name__, None), "__wrapped__", None)
+    return isinstance(found, MethodType) and found.__func__ is method.__func__
+
+
+def _load_method(instance: object, method_name: str, name: str, how: dict[str, Any]) -> Kernel:
+    return _load(getattr(instance, method_name).__wrapped__, name, how, None)
 
 
 def _load(func: KernelFunction, name: str, how: dict[str, Any], home: Home | None) -> Kernel:
@@ -140,9 +157,22 @@ def _load(func: KernelFunction, name: str, how: dict[str, Any], home: Home | Non
 def _lock_of(kernel: Kernel) -> contextlib.AbstractContextManager[Any]:
     """Return the lock of a kernel: by name, since every unpickled copy of a function is another object."""
     func = kernel.func
-    key = kernel.token or (getattr(func, "__module__", ""), getattr(func, "__qualname__", kernel.name))
-    return _locks.setdefault(key, threading.RLock())
+    key = getattr(func, "__module__", ""), getattr(func, "__qualname__", kernel.name)
+    with _finding_lock:
+        return _locks.setdefault(key, threading.RLock())
 
 
-_locks: dict[object, contextlib.AbstractContextManager[Any]] = {}
+def _forget_locks() -> None:
+    """Give a forked process locks of its own: nobody there will release those that other threads held."""
+    global _finding_lock  # noqa: PLW0603  # it may be held as well
+    _finding_lock = threading.Lock()
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
+
+_finding_lock = threading.Lock()
+# Weak, since a lock that nobody holds is as good as a new one.
+_locks: MutableMapping[object, contextlib.AbstractContextManager[Any]] = weakref.WeakValueDictionary()
 _UFUNC_KEYWORDS: Final = frozenset({"casting", "dtype", "order", "subok"})

@@ -28,6 +28,11 @@ class Scaled:
         """Return the scaled sum."""
         return self.factor * row.sum(axis=-1)
 
+    @au.gufunc("(n)->(n)", axis=0)
+    def running_total(self, rows):
+        """Return the sum so far, of each column."""
+        return self.factor * np.cumsum(rows, axis=-1)
+
     @staticmethod
     @au.gufunc("(n)->()")
     def plain(row):

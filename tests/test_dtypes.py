@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+import applyufunc as au
 from applyufunc import OptionError, Signature, UnknownDTypeError, UpTo
 from applyufunc._blocks import BlockRunner
 from applyufunc._dtypes import PROBE_LIMIT, declared_dtypes, discovered_dtypes
@@ -31,7 +33,7 @@ def found(func, text, *shapes_and_dtypes, constants=(), keywords=None, sizes=(),
         (None if places[i] is None else ()) if i in places else s for i, (s, _) in enumerate(shapes_and_dtypes)
     )
     plan = make_plan(signature, shapes, sizes)
-    return discovered_dtypes(runner, plan, [dtype for _, dtype in shapes_and_dtypes], lambda array: array)
+    return discovered_dtypes(runner, plan, [dtype for _, dtype in shapes_and_dtypes], lambda array: array, ())
 
 
 class Counted:
@@ -177,14 +179,66 @@ def test_what_was_found_is_remembered_for_the_same_sizes_dtypes_scalars_and_keyw
     assert [look(keywords={"p1": [1]}), look(keywords={"p1": [1]})] == [1, 1]
 
 
-def test_a_kernel_without_a_hash_is_asked_each_time():
+def test_a_kernel_without_a_hash_is_asked_once():
     class Unhashable(Counted):
         __hash__ = None
 
     kernel = Unhashable(lambda x: x)
     found(kernel, "()->()", ((7,), F4))
     assert found(kernel, "()->()", ((7,), F4)) == (F4,)
-    assert len(kernel.calls) == 2
+    assert len(kernel.calls) == 1
+
+
+def test_a_kernel_that_takes_no_weak_reference_is_asked_each_time():
+    class Slotted:
+        __slots__ = ("calls",)
+
+        def __call__(self, x):
+            self.calls += 1
+            return x
+
+    kernel = Slotted()
+    kernel.calls = 0
+    found(kernel, "()->()", ((7,), F4))
+    assert found(kernel, "()->()", ((7,), F4)) == (F4,)
+    assert kernel.calls == 2
+
+
+def test_kernels_that_are_equal_are_asked_each():
+    @dataclass(frozen=True)
+    class Add:
+        offset: object
+
+        def __call__(self, x):
+            return x + self.offset
+
+    one, other = Add(1), Add(1.0)
+    assert one == other
+    assert found(one, "()->()", ((7,), I8)) == (I8,)
+    assert found(other, "()->()", ((7,), I8)) == (F8,)
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["narrow first", "wide first"])
+def test_one_kernel_for_arrays_of_any_library_has_the_dtypes_of_each(order):
+    jax = pytest.importorskip("jax")
+    da = pytest.importorskip("dask.array")
+    x = np.arange(6, dtype="i4").reshape(2, 3)
+
+    def jitted(f, *, x64):
+        with jax.enable_x64(x64):
+            return jax.jit(f)(x)
+
+    ways = {
+        "jit": (lambda f: jitted(f, x64=False), ("f4", "i4")),
+        "jit with x64": (lambda f: jitted(f, x64=True), ("f4", "i8")),
+        "dask": (lambda f: f(da.from_array(x)), ("f8", "i8")),
+        "masked": (lambda f: f(da.from_array(np.ma.masked_equal(x, 0))), ("f8", "i8")),
+        "numpy": (lambda f: f(x), ("f8", "i8")),
+        "empty": (lambda f: f(x[:0]), ("f8", "i8")),
+    }
+    f = au.gufunc("(n)->(),()", kernel_arrays="same")(lambda rows: (rows.mean(axis=-1), rows.sum(axis=-1)))
+    results = {name: tuple(y.dtype.str[1:] for y in way(f)) for name, (way, _) in list(ways.items())[::order]}
+    assert results == {name: expected for name, (_, expected) in ways.items()}
 
 
 def test_memory_does_not_keep_a_kernel_alive():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import subprocess
 import sys
@@ -395,6 +396,43 @@ def test_reraise_restores_an_error_that_surfaces_late():
         jax.block_until_ready(jax.jit(jnp.sin)(first(jnp.ones((1000, 1000)))))
 
 
+def test_reraise_inside_another_leaves_nothing_to_do():
+    f = jax.jit(au.gufunc("()->()", output_dtypes=float)(boom))
+    seen = []
+
+    def call():
+        try:
+            with au.reraise():
+                jax.block_until_ready(f(jnp.ones(3)))
+        except KeyError as error:
+            seen.extend([error, error.__cause__])
+            raise
+
+    with pytest.raises(KeyError, match="boom") as caught, au.reraise():
+        call()
+    assert [caught.value, caught.value.__cause__] == seen
+    assert isinstance(seen[1], jax.errors.JaxRuntimeError)
+
+
+def test_an_exception_is_raised_once_and_not_kept_with_its_blocks():
+    blocks = []
+
+    def fail(x):
+        own = x + 1
+        blocks.append(weakref.ref(own))
+        raise ValueError("negative")
+
+    f = jax.jit(au.gufunc("()->()", output_dtypes=float)(fail))
+    with pytest.raises(ValueError, match="negative") as caught, au.reraise():
+        jax.block_until_ready(f(jnp.ones(3)))
+    of_jax = caught.value.__cause__
+    del caught
+    gc.collect()
+    assert [reference() for reference in blocks] == [None]
+    with pytest.raises(jax.errors.JaxRuntimeError, match="negative"), au.reraise():
+        raise of_jax
+
+
 def test_reraise_keeps_a_cause_of_the_kernels_own():
     def chained(x):
         raise ValueError("outer") from OSError("inner")
@@ -631,6 +669,32 @@ def test_kernel_for_jax_arrays_gets_concrete_ones(transform):
     np.testing.assert_array_equal(result, np.cumsum(x, axis=-1) * 2)
 
 
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit, jax.vmap])
+def test_kernel_for_jax_arrays_gets_concrete_keywords(transform):
+    def kernel(x, weights):
+        assert isinstance(weights, jax.Array)
+        assert not isinstance(weights, jax.core.Tracer)
+        return x * weights.sum()
+
+    f = au.gufunc("()->()", kernel_arrays="same", output_dtypes=float)(kernel)
+    result = transform(lambda x: f(x, weights=np.arange(3, dtype="f4")))(jnp.ones(2))
+    np.testing.assert_array_equal(result, [3, 3])
+
+
+def test_kernel_for_jax_arrays_is_tried_outside_the_trace():
+    f = au.gufunc("(n)->(n)", kernel_arrays="same")(lambda x: jnp.cumsum(x, axis=-1) * float(x.max()))
+    jaxpr = jax.make_jaxpr(f)(jnp.ones((2, 3)))
+    assert [str(equation.primitive) for equation in jaxpr.eqns] == ["custom_jvp_call"]
+    assert "cumsum" not in str(jaxpr)
+    for transform in (jax.jit, jax.vmap, lambda f: jax.jit(jax.vmap(f))):
+        np.testing.assert_array_equal(transform(f)(jnp.array([[1.0, 2.0, 3.0]])), [[3, 9, 18]])
+
+
+def test_kernel_for_numpy_arrays_may_use_jax_when_it_is_tried():
+    f = au.gufunc("(n)->(n)")(lambda x: np.asarray(jnp.cumsum(x, axis=-1)))
+    np.testing.assert_array_equal(jax.jit(f)(jnp.array([1.0, 2.0])), [1, 3])
+
+
 # One stable function
 
 
@@ -640,11 +704,56 @@ def test_repeated_vmap_without_jit_is_traced_once(caplog):
     def call():
         return jax.vmap(lambda row: au.apply_ufunc(row_sum, "(n)->()", row, output_dtypes=float))(x)
 
+    assert compilations(call, caplog) == []
+
+
+def compilations(call, caplog):
+    """Return what JAX says that it compiled when something is called again and again."""
     call()
     with jax.log_compiles(), caplog.at_level("WARNING"):
         for _ in range(3):
             call()
-    assert [record.getMessage() for record in caplog.records if "ompil" in record.getMessage()] == []
+    return [record.getMessage() for record in caplog.records if "ompil" in record.getMessage()]
+
+
+def test_array_keyword_does_not_make_another_function_of_a_kernel(caplog):
+    x, weights = jnp.ones((2, 3)), np.arange(6.0)
+    seen = []
+
+    @au.gufunc("()->()", output_dtypes=float)
+    def f(x, w):
+        seen.append(w)
+        return x
+
+    assert compilations(lambda: jax.vmap(lambda row: f(row, w=weights))(x), caplog) == []
+    views = [weights[:3], weights[3:], weights[::2], weights[:2].view("i8"), weights[:2]]
+    for w in views:
+        jax.vmap(lambda row, w=w: f(row, w=w))(x)
+    for got, expected in zip(seen[-len(views) :], views, strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_change_of_an_array_keyword_is_seen():
+    weights = np.ones(1, "f4")
+    f = au.gufunc("()->()", output_dtypes=float)(lambda x, w: x * w)
+    for value in (1, 2):
+        weights[:] = value
+        assert float(jax.vmap(lambda x: f(x, w=weights))(jnp.ones(1))[0]) == value
+
+
+def test_times_of_different_units_are_told_apart():
+    f = au.gufunc("()->()", output_dtypes=float)(lambda x, step: x * (step / np.timedelta64(1, "s")))
+    steps = np.timedelta64(1, "s"), np.timedelta64(1, "m")
+    assert [float(jax.vmap(lambda x, step=step: f(x, step=step))(jnp.ones(1))[0]) for step in steps] == [1, 60]
+
+
+def test_kernel_token_makes_one_kernel_of_functions_made_anew(caplog):
+    def call():
+        f = au.gufunc("(n)->()", output_dtypes=float, kernel_token="row sum")(lambda x: x.sum(axis=-1))
+        return jax.vmap(f)(jnp.ones((2, 3)))
+
+    assert compilations(call, caplog) == []
 
 
 def test_calls_that_differ_by_a_constant_alone_are_told_apart():
@@ -658,19 +767,27 @@ def test_calls_that_differ_by_a_constant_alone_are_told_apart():
     assert results == [10, 20, 30, 40, 50, 16, 17, 11, 13]
 
 
+def traced_once(kernel, **keywords):
+    f = au.gufunc("()->()", output_dtypes=float)(kernel)
+    jax.eval_shape(lambda x: f(x, **keywords), jax.ShapeDtypeStruct((2,), "float32"))
+    return weakref.ref(kernel)
+
+
 def test_kernels_are_not_kept_for_good():
-    alive = []
-    for _ in range(300):
-
-        def kernel(x):
-            return x
-
-        alive.append(weakref.ref(kernel))
-        jax.eval_shape(au.gufunc("()->()", output_dtypes=float)(kernel), jax.ShapeDtypeStruct((2,), "float32"))
-    del kernel
+    alive = [traced_once(lambda x: x) for _ in range(80)]
     jax.clear_caches()
     gc.collect()
-    assert sum(reference() is not None for reference in alive) <= 256
+    assert [reference() is not None for reference in alive] == [False] * 16 + [True] * 64
+
+
+@pytest.mark.parametrize("make", [lambda: np.ones(3), lambda: {"table": [1]}], ids=["array", "dict"])
+def test_few_kernels_are_kept_with_data_of_the_callers(make):
+    lasting = traced_once(lambda x: x)
+    alive = [traced_once(lambda x, data: x, data=make()) for _ in range(80)]
+    jax.clear_caches()
+    gc.collect()
+    assert [reference() is not None for reference in alive] == [False] * 72 + [True] * 8
+    assert lasting() is not None
 
 
 def test_methods_of_one_object_are_one_kernel():
@@ -734,6 +851,19 @@ def test_results_go_to_the_device_of_the_arguments():
     ) == ["True", "True", "False", "True", "True", "True", "True"]
 
 
+def test_lowering_is_imported_where_no_thread_can_start():
+    assert run("""
+        import threading
+        import jax, jax.numpy as jnp
+        x = jnp.ones(2)
+        def start(thread):
+            raise RuntimeError("can't start new thread")
+        threading.Thread.start = start
+        import applyufunc as au
+        print(float(au.apply_ufunc(lambda x: x + 1, "()->()", x)[0]))
+    """) == ["2.0"]
+
+
 def test_package_may_meet_its_first_jax_array_inside_a_trace():
     assert run("""
         import jax, jax.numpy as jnp, applyufunc as au
@@ -749,3 +879,62 @@ def test_package_may_meet_its_first_jax_array_inside_a_trace():
         except ZeroDivisionError:
             print("direct")
     """) == ["0", "direct"]
+
+
+# What has gone wrong before
+
+
+def test_stop_iteration_of_a_kernel_stays_one():
+    def kernel(v):
+        return next(iter(()))
+
+    with pytest.raises(StopIteration):
+        jax.vmap(au.gufunc("(n)->()", output_dtypes=float)(kernel))(jnp.ones((2, 3)))
+
+
+def test_an_exception_raised_from_a_kernels_leaves_reraise_as_it_is():
+    def kernel(v):
+        raise ValueError("v")
+
+    class HandledError(Exception):
+        pass
+
+    def call():
+        try:
+            jax.block_until_ready(jax.jit(au.gufunc("(n)->()", output_dtypes=float)(kernel))(jnp.ones((2, 3))))
+        except Exception as error:
+            raise HandledError from error
+
+    with pytest.raises(HandledError), au.reraise():
+        call()
+
+
+def test_an_exception_that_refuses_attributes_and_text_is_restored():
+    @dataclasses.dataclass(frozen=True)
+    class OddError(Exception):
+        code: int
+
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    def kernel(v):
+        raise OddError(3)
+
+    with pytest.raises(OddError), au.reraise():
+        jax.block_until_ready(jax.jit(au.gufunc("(n)->()", output_dtypes=float)(kernel))(jnp.ones((2, 3))))
+
+
+def test_arrays_of_two_devices_are_refused_by_name():
+    assert run(
+        """
+        import jax, jax.numpy as jnp, applyufunc as au
+        a, b = (jax.device_put(jnp.ones(4), jax.devices()[i]) for i in (2, 1))
+        try:
+            au.apply_ufunc(lambda a, b: a + b, "(),()->()", a, b)
+        except au.ArgumentError as error:
+            print("two_devices" if "arrays of two devices do not mix" in str(error) else error)
+        same = au.apply_ufunc(lambda v: v + 1, "(n)->(n)", a, kernel_arrays="same")
+        print(same.devices() == a.devices())
+        """,
+        devices=4,
+    ) == ["two_devices", "True"]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 import functools
 import operator
+import os
 import pickle
+import subprocess
+import sys
 
 import module_with_gufuncs as held
 import numpy as np
 import pytest
 
-from applyufunc._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
+from applyufunc import _kernel
+from applyufunc._kernel import Home, describes_itself, function_name, make_kernel, parameters_of
 from applyufunc._options import Options, make_options
 
 
@@ -116,13 +120,19 @@ def test_a_kernel_that_left_its_home_pickles_by_value():
 
     kernel = make_kernel(local, Options(), Home("module_with_gufuncs", "nothing"))
     assert not kernel.is_found_at_home
-    assert pickle.loads(cloudpickle.dumps(kernel))(2) == 6
+    assert pickle.loads(cloudpickle.dumps(kernel)).func(2) == 6
     assert not make_kernel(double, Options(), Home("module_with_gufuncs", "spread")).is_found_at_home
 
 
 @pytest.mark.parametrize("home", [Home("no_such_module", "f"), Home("module_with_gufuncs", "a.b"), Home("", "f")])
 def test_nothing_is_found_where_nothing_is(home):
     assert home.find() is None
+
+
+def test_looking_for_a_home_imports_nothing(tmp_path, monkeypatch):
+    (tmp_path / "module_not_loaded.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Home("module_not_loaded", "f").find() is None
 
 
 def test_a_kernel_of_the_main_module_is_not_found_by_name():
@@ -140,16 +150,62 @@ def test_copies_of_a_kernel_share_a_lock():
     assert guard_of(double) is not guard_of(np.vecdot)
 
 
-def test_kernels_of_one_token_share_a_lock():
-    assert guard_of(double, kernel_token="a") is guard_of(np.sum, kernel_token="a")
-    assert guard_of(double, kernel_token="a") is not guard_of(double, kernel_token="b")
+def test_variants_of_one_function_share_a_lock():
+    assert guard_of(double, kernel_token="a") is guard_of(double, kernel_token="b")
+    assert guard_of(double) is not guard_of(np.sum)
+
+
+def test_a_lock_that_is_held_is_the_one_that_copies_get():
+    with guard_of(double):
+        held_now = _kernel._locks[(double.__module__, "double")]
+        assert guard_of(double) is held_now
+
+
+def test_locks_are_not_kept_for_good():
+    before = len(_kernel._locks)
+    for number in range(20):
+        with guard_of(double, kernel_token=f"kernel {number}"):
+            pass
+    assert len(_kernel._locks) == before
 
 
 def test_a_thread_safe_kernel_holds_nothing():
     kernel = make_kernel(double, Options())
-    with kernel.guard(), kernel.guard():
-        assert kernel(2) == 4
+    with kernel.guard() as first, kernel.guard() as second:
+        assert (first, second) == (None, None)
 
 
-def test_a_kernel_calls_its_function():
-    assert Kernel(double, "double")(3) == 6
+def test_a_method_pickles_with_its_options_once():
+    rows = np.arange(9.0).reshape(3, 3)
+    bound = held.Scaled(2).running_total
+    for _ in range(3):
+        bound = pickle.loads(pickle.dumps(bound))
+        np.testing.assert_array_equal(bound(rows), 2 * np.cumsum(rows, axis=0))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+def test_a_forked_process_does_not_wait_for_a_lock_that_nobody_will_release():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, [b"6.0"])
+
+
+FORKING = """
+import os, threading, numpy as np, applyufunc as au
+entered, leave = threading.Event(), threading.Event()
+def kernel(x):
+    if threading.current_thread() is not threading.main_thread():
+        entered.set()
+        leave.wait()
+    return x.sum(axis=-1)
+total = au.gufunc("(n)->()", thread_safe=False)(kernel)
+thread = threading.Thread(target=total, args=(np.ones(3),))
+thread.start()
+entered.wait()
+child = os.fork()
+if child == 0:
+    print(total(np.array([1.0, 2.0, 3.0])), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+leave.set()
+thread.join()
+"""

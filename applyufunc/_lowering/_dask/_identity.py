@@ -1,20 +1,23 @@
 """Names in graphs: a token for all that a call has but its arrays, and a name for the eye.
 
 Equal calls get equal tokens, in every process; what differs in anything that could change a value gets another. Where
-the identity of a kernel, or of a keyword, cannot be told for certain, the token is one that nobody else has.
+the identity of a kernel cannot be told for certain, its token is one that no other object has; where that of a keyword
+cannot, the token is new at each call.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import uuid
-import weakref
-from collections.abc import Hashable, MutableMapping
-from typing import Any
+from collections.abc import Hashable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, TypeAlias
 
 from dask.base import tokenize
 
 from ..._blocks import BlockRunner
+from ..._identity import IdentityMap, is_plain
 from ..._kernel import Kernel
 
 __all__ = ["call_token", "readable_name"]
@@ -24,7 +27,8 @@ def call_token(runner: BlockRunner) -> str:
     """Return the token of a call without its arrays."""
     identity, kernel = _kernel_identity(runner.kernel), runner.kernel
     how = (kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe)
-    what = (runner.constants, dict(runner.keywords), runner.output_sizes, runner.dtypes)
+    keywords = {name: _ordered(value) for name, value in runner.keywords.items()}
+    what = (runner.constants, keywords, runner.output_sizes, runner.dtypes)
     token = _stable_token(identity, how, runner.signature.text, what)
     return token if token is not None else uuid.uuid4().hex
 
@@ -34,13 +38,61 @@ def readable_name(kernel: Kernel) -> str:
     return re.sub(r"\W+", "_", kernel.name, flags=re.ASCII).strip("_") or "kernel"
 
 
-def _kernel_identity(kernel: Kernel) -> Hashable:
+def _ordered(value: Any) -> Any:
+    """Return what stands for a value: a frozen set's own order differs between processes, and Dask keeps it."""
+    if isinstance(value, frozenset):
+        return "frozenset", sorted(tokenize(_ordered(member)) for member in value)
+    if isinstance(value, (tuple, list)):
+        return type(value).__name__, [_ordered(member) for member in value]
+    if isinstance(value, dict):
+        return "dict", [(_ordered(key), _ordered(member)) for key, member in value.items()]
+    return value
+
+
+_Identity: TypeAlias = tuple[str, ...]
+
+
+def _kernel_identity(kernel: Kernel) -> _Identity:
     if kernel.token is not None:
         return "token", kernel.token
     if kernel.home is not None and kernel.is_found_at_home:
         return "home", kernel.home.module, kernel.home.qualname
-    token = _stable_token(*_parts(kernel.func))
-    return ("function", token) if token is not None else ("object", _own_token(kernel.func))
+    contents = _contents(kernel.func)
+    if contents is None:
+        return _function_identity(kernel.func)
+    remembered = _remembered.setdefault(kernel.func, {})
+    if contents not in remembered:
+        remembered[contents] = _function_identity(kernel.func)
+    return remembered[contents]
+
+
+def _contents(func: Any) -> Hashable | None:
+    """Return all that a plain function is made of; None where something in it may change and still look the same."""
+    if type(func) is not FunctionType or func.__closure__:
+        return None
+    defaults = (func.__defaults__, tuple((func.__kwdefaults__ or {}).items()))
+    used = [func.__globals__[name] for name in _names(func.__code__) if name in func.__globals__]
+    if not all(map(_is_module, used)) or not is_plain(tuple(defaults)):
+        return None
+    return func.__code__, repr(defaults), tuple(used)  # as text, since 1, 1.0 and True are equal
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Return the names, in a function and in those that it makes, that may be of globals."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _is_module(value: object) -> bool:
+    """Tell a module that is known by its name."""
+    return isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value
+
+
+def _function_identity(func: Any) -> _Identity:
+    token = _stable_token(*_parts(func))
+    return ("function", token) if token is not None else ("object", _own_token(func))
 
 
 def _parts(func: Any) -> tuple[Any, ...]:
@@ -64,8 +116,9 @@ def _own_token(func: Any) -> str:
     """Return a token that only this object has, for as long as it lives."""
     try:
         return _own_tokens.setdefault(func, uuid.uuid4().hex)
-    except TypeError:  # no weak reference, or no hash
+    except TypeError:  # no weak reference
         return uuid.uuid4().hex
 
 
-_own_tokens: MutableMapping[Any, str] = weakref.WeakKeyDictionary()
+_remembered: IdentityMap[dict[Hashable, _Identity]] = IdentityMap()  # to read a function by value takes milliseconds
+_own_tokens: IdentityMap[str] = IdentityMap()

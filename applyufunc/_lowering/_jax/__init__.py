@@ -9,17 +9,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..._call import Call
 from ..._typing import Array, Namespace, Shape
 from ._callback import call_back
-from ._direct import call_directly, is_concrete
-from ._dtypes import default_dtype, narrow
+from ._direct import call_directly, is_concrete, untraced
+from ._dtypes import canonical, default_dtype, narrow
 from ._entry import convert
 
-__all__ = ["as_block", "convert", "default_dtype", "is_lazy", "lower", "namespace", "narrow", "shape"]
+__all__ = [
+    "as_block",
+    "block_kind",
+    "convert",
+    "default_dtype",
+    "is_lazy",
+    "is_traced",
+    "lower",
+    "namespace",
+    "narrow",
+    "shape",
+    "untraced",
+]
 
 
 def namespace(array: Array) -> Namespace:
@@ -37,9 +50,20 @@ def is_lazy(arrays: Sequence[Array]) -> bool:
     return not is_concrete(arrays)
 
 
+def is_traced(value: object) -> bool:
+    """Tell a value that stands for what a transformation will put there."""
+    return isinstance(value, jax.core.Tracer)
+
+
 def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
-    """Return a NumPy array as a JAX array on the default device."""
-    return jnp.asarray(array)
+    """Return a NumPy array as a JAX array on the default device, concrete inside a trace too."""
+    with untraced():
+        return jnp.asarray(array)
+
+
+def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
+    """Return that the blocks are JAX's, and what 64-bit dtypes become now."""
+    return jax.Array, canonical(np.dtype(np.float64))
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:

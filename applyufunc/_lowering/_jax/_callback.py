@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._blocks import BlockRunner, constant_shape, is_constant
+from ..._blocks import BlockRunner, input_shapes
 from ..._call import Call
 from ..._errors import KernelError, UnknownSizeError
 from ..._failures import keep_failure, reraise
@@ -46,9 +46,12 @@ def _check_sizes(call: Call) -> None:
         )
 
 
-@lru_cache(maxsize=256)  # functions; JAX compiles anew for a function that it has not seen
 def _staged(identified: Identified) -> Staged:
-    """Return the function that JAX traces for a runner, the same one at every call."""
+    """Return the function that JAX traces for a runner, the same one at every call while it is remembered."""
+    return _staged_with_data(identified) if identified.holds_data else _staged_alone(identified)
+
+
+def _make_staged(identified: Identified) -> Staged:
     runner = identified.runner
     function = partial(_stage, runner, partial(_run_on_host, runner))
     function.__name__ = runner.kernel.name  # type: ignore[attr-defined]  # as programs and profiles show it
@@ -69,8 +72,7 @@ def _stage(runner: BlockRunner, on_host: Callable[..., Any], *arrays: Array) -> 
 
 
 def _plan(runner: BlockRunner, arrays: Sequence[Array]) -> Plan:
-    pairs = zip(runner.insert_constants(arrays), runner.signature.inputs, strict=True)
-    shapes = tuple(constant_shape(arg, dims) if is_constant(arg) else tuple(arg.shape) for arg, dims in pairs)
+    shapes = input_shapes(runner.insert_constants(arrays), runner.signature)
     return make_plan(runner.signature, shapes, runner.output_sizes)
 
 
@@ -90,3 +92,8 @@ def _run_on_host(runner: BlockRunner, *blocks: Array) -> tuple[np.ndarray[Any, A
     except Exception as error:  # noqa: BLE001  # whatever it is, JAX would keep its text alone
         message = keep_failure(runner.kernel.name, error)
     raise KernelError(message)  # outside of except, so that JAX does not print the kernel's traceback too
+
+
+# Functions; JAX compiles anew for one that it has not seen. Each keeps its kernel alive, and its keywords.
+_staged_alone = lru_cache(maxsize=64)(_make_staged)
+_staged_with_data = lru_cache(maxsize=8)(_make_staged)

@@ -1,13 +1,13 @@
 """The kernel called directly on concrete arrays: no compilation, no copies of the arguments, and its own exceptions.
 
 In: a call, and arrays whose values this process holds. Out: JAX arrays. Of traces it knows how to tell that there is
-none.
+none, and how to leave them for a while.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import jax
@@ -18,11 +18,11 @@ from jax.extend.core import get_opaque_trace_state
 from ..._blocks import BlockRunner
 from ..._call import Call
 from ..._casting import cast
-from ..._errors import OutputDTypeError
+from ..._errors import ArgumentError, OutputDTypeError
 from ..._typing import Array
 from ._dtypes import narrow
 
-__all__ = ["call_directly", "is_concrete", "run_on_numpy"]
+__all__ = ["call_directly", "is_concrete", "run_on_numpy", "untraced"]
 
 
 def is_concrete(arrays: Sequence[Array]) -> bool:
@@ -30,13 +30,22 @@ def is_concrete(arrays: Sequence[Array]) -> bool:
     return all(map(_has_values, arrays)) and _trace_state() == _NO_TRACE
 
 
+def untraced() -> AbstractContextManager[None]:
+    """Return what to hold for JAX's functions to run at once, whatever trace is under way.
+
+    Not `jax.ensure_compile_time_eval`: that leaves the trace where it is, and so cannot tell what none looks like.
+    """
+    return jax.core.eval_context()
+
+
 def call_directly(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of the kernel on the whole arrays, on the device of the arguments."""
+    device = _device(arrays, call.runner)
     if call.kernel.arrays == "same":
-        return call.runner(*map(jnp.asarray, arrays))
-    device = _device(arrays)
+        outputs = call.runner(*map(jnp.asarray, arrays))
+        return outputs if device is None else tuple(jax.device_put(output, device) for output in outputs)
     outputs = run_on_numpy(call.runner, arrays)
-    return tuple(jax.device_put(_own(output), device) for output in outputs)
+    return tuple(jax.device_put(output, device) for output in outputs)
 
 
 def run_on_numpy(runner: BlockRunner, blocks: Sequence[Array]) -> tuple[np.ndarray[Any, Any], ...]:
@@ -55,11 +64,21 @@ def _trace_state() -> object:
     return get_opaque_trace_state(convention="flax")
 
 
-def _device(arrays: Sequence[Array]) -> jax.Device | None:
-    """Return the one device that arguments are committed to; None, which is JAX's default, for none or several."""
-    committed = [array.devices() for array in arrays if isinstance(array, jax.Array) and array.committed]
-    devices = set().union(*committed)
-    return devices.pop() if len(devices) == 1 else None
+def _device(arrays: Sequence[Array], runner: BlockRunner) -> jax.Device | None:
+    """Return the one device that arguments are committed to; None, JAX's default, for none or a sharded one."""
+    committed: dict[frozenset[Any], int] = {}
+    for position, array in zip(runner.array_positions, arrays, strict=True):
+        if isinstance(array, jax.Array) and array.committed:
+            committed.setdefault(frozenset(array.devices()), position)
+    if len(committed) > 1:
+        named = ", ".join(f"argument {position} is on {_names(devices)}" for devices, position in committed.items())
+        raise ArgumentError(f"{named}: arrays of two devices do not mix; move them to one with jax.device_put")
+    devices = next(iter(committed), frozenset())
+    return next(iter(devices)) if len(devices) == 1 else None
+
+
+def _names(devices: frozenset[jax.Device]) -> str:
+    return " and ".join(sorted(map(str, devices)))
 
 
 def _held(output: Array, what: str) -> Array:
@@ -69,11 +88,5 @@ def _held(output: Array, what: str) -> Array:
     return cast(output, narrow(output.dtype, declared=False), what)
 
 
-def _own(output: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an output that shares nothing with an argument: what was passed through is still flagged read-only."""
-    return output if output.flags.writeable else output.copy()
-
-
-with ThreadPoolExecutor(max_workers=1) as _thread:
-    # In a thread of its own, since this module may be imported while the importing one is tracing.
-    _NO_TRACE: Final = _thread.submit(_trace_state).result()
+with untraced():  # this module may be imported while the importing one is tracing
+    _NO_TRACE: Final = _trace_state()

@@ -1,6 +1,7 @@
 """What tells one block runner from another, so that JAX sees the same function again and does not compile it anew.
 
-In: a runner. Out: a hashable value that is equal for runners which do the same. Knows no arrays and no traces.
+In: a runner. Out: a hashable value that is equal for runners which do the same, for as long as one of them is held.
+Knows no traces.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..._blocks import BlockRunner
+from ..._identity import is_plain
+from ..._kernel import Kernel
 
 __all__ = ["Identified", "identify"]
 
@@ -21,21 +24,36 @@ class Identified:
     """A block runner with what tells it from others, which its own equality does not: 1 == True, 0.0 == -0.0."""
 
     identity: tuple[Any, ...]
-    runner: BlockRunner = field(compare=False)
+    runner: BlockRunner = field(compare=False)  # keeps alive what the identity only points to
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether arrays or other objects are among the keywords, which may be large, or others at each call."""
+        return not all(is_plain(value) or isinstance(value, np.generic) for value in self.runner.keywords.values())
 
 
 def identify(runner: BlockRunner) -> Identified:
-    """Return a runner that can be looked up; one with a list, dict or array among its keywords is new at each call."""
+    """
+    Return a runner that can be looked up.
+
+    Keywords are told apart by their values where they are text, numbers or tuples of them, by the memory that they
+    show where they are NumPy arrays, and else by which object they are: an equal list, dict or JAX array is another.
+    """
     return Identified(_identity(runner), runner)
 
 
 def _identity(runner: BlockRunner) -> tuple[Any, ...]:
     kernel = runner.kernel
-    how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe, kernel.token)
+    how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe)
     constants = tuple((position, _identity_of(value)) for position, value in runner.constants)
     keywords = tuple((name, _identity_of(value)) for name, value in runner.keywords.items())
     sizes = tuple((label, repr(size)) for label, size in runner.output_sizes)
-    return _identity_of(kernel.func), how, runner.signature, constants, keywords, sizes, runner.dtypes
+    return _kernel_identity(kernel), how, runner.signature, constants, keywords, sizes, runner.dtypes
+
+
+def _kernel_identity(kernel: Kernel) -> Any:
+    """Return the caller's own word for the function, else which object it is."""
+    return _identity_of(kernel.func) if kernel.token is None else ("token", kernel.token)
 
 
 def _identity_of(value: Any) -> Any:
@@ -43,9 +61,11 @@ def _identity_of(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, complex, str, bytes):
         return type(value), repr(value)
     if isinstance(value, np.generic):
-        return type(value), value.tobytes()
+        return value.dtype, value.tobytes()
     if type(value) is tuple:
         return tuple(map(_identity_of, value))
     if isinstance(value, MethodType):  # a new object at each look-up
         return MethodType, id(value.__func__), id(value.__self__)
-    return id(value)  # stays its own, since the runner holds the object
+    if type(value) is np.ndarray:  # a new view at each call
+        return np.ndarray, value.__array_interface__["data"][0], value.shape, value.strides, value.dtype
+    return id(value)
