@@ -7,25 +7,28 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, repeat, starmap
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_jax_array
+from array_api_compat import array_namespace, device, is_jax_array
 
 from ._errors import UnknownDTypeError
 from ._expectation import Expectation
 from ._kernel import Kernel
 from ._options import OutputSizes
+from ._ownership import collect_items, copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, check_batch, check_items, empty_outputs
 from ._signature import CoreDim, Signature
 from ._typing import Array, Keywords, Namespace, Shape
 
-__all__ = ["BlockRunner", "constant_shape", "is_constant", "read_only"]
+__all__ = ["BlockRunner", "input_shapes", "is_constant", "location_text", "read_only"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +42,20 @@ class BlockRunner:
     output_sizes: OutputSizes
     dtypes: tuple[np.dtype[Any], ...] | None  # of the outputs; None: whatever the kernel returns
 
-    def __call__(self, *blocks: Array, location: str = "") -> tuple[Array, ...]:
-        """Return the outputs for one block of each array argument; `location` says which, for messages."""
+    def __call__(self, *blocks: Array, location: Sequence[slice] = ()) -> tuple[Array, ...]:
+        """Return the outputs for one block of each array argument, which nobody else holds.
+
+        `location` says, for messages, which part of each loop dim the block is.
+        """
         args = self.insert_constants(blocks)
-        pairs = zip(args, self.signature.inputs, strict=True)
-        shapes = tuple(constant_shape(arg, dims) if is_constant(arg) else tuple(arg.shape) for arg, dims in pairs)
-        plan = make_plan(self.signature, shapes, self.output_sizes)
-        expected = _expectation(self, plan, blocks)
-        if plan.is_empty and self.dtypes is not None:
-            return empty_outputs(expected)
         try:
-            return self._run(_arrange(args, plan, self.kernel), expected)
+            plan = make_plan(self.signature, input_shapes(args, self.signature), self.output_sizes)
+            expected = _expectation(self, plan, blocks)
+            if plan.is_empty and self.dtypes is not None:
+                return empty_outputs(expected)
+            return self._run(args, expected)
         except Exception as error:
-            error.add_note(_situation(self, args, location))
+            _add_note(error, _situation(self, args, location))
             raise
 
     def insert_constants(self, blocks: Sequence[Array]) -> tuple[Any, ...]:
@@ -67,14 +71,26 @@ class BlockRunner:
         constants = dict(self.constants)
         return tuple(position for position in range(self.signature.nin) if position not in constants)
 
-    def _run(self, args: list[Any], expected: Expectation) -> tuple[Array, ...]:
-        with self.kernel.guard():
-            call = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
+    def _run(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
+        with self.kernel.guard():  # until the outputs are out of the reach of the kernel's next call
             if not self.kernel.vectorize:
-                return check_batch(call(*args, **self.keywords), expected)
-            keywords = self.keywords
-            returned = [call(*item, **keywords) for item in _items(args, expected.plan, self.kernel)]
+                return own(self._call_on_batch(args, expected))
+            returned = self._call_on_items(args, expected)
         return check_items(returned, expected)
+
+    def _call_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
+        """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
+        return check_batch(self._function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
+
+    def _call_on_items(self, args: Sequence[Any], expected: Expectation) -> Sequence[Any]:
+        """Return what the kernel returned for each item."""
+        items = _items(_arrange(args, expected.plan, self.kernel), expected.plan, self.kernel)
+        return collect_items(starmap(self._function(expected), items), expected)
+
+    def _function(self, expected: Expectation) -> Callable[..., Any]:
+        """Return the function to call with the arguments alone."""
+        function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
+        return partial(function, **self.keywords) if self.keywords else function
 
     def _fill(self, expected: Expectation, *args: Any, **keywords: Any) -> Any:
         """Call a kernel that has to be given arrays for its outputs."""
@@ -93,9 +109,19 @@ def is_constant(arg: object) -> bool:
     return arg is None or type(arg) in (bool, int, float, complex)
 
 
-def constant_shape(arg: object, dims: Sequence[CoreDim]) -> Shape | None:
-    """Return the shape of a constant: None has none, a scalar size 1 along the optional dims it does without."""
-    return None if arg is None else (1,) * len(dims)
+def input_shapes(
+    args: Sequence[Any], signature: Signature, shape_of: Callable[[Array], Shape] | None = None
+) -> tuple[Shape | None, ...]:
+    """Return the shapes of all arguments as planning takes them; `shape_of` gives that of an array."""
+    shape_of = shape_of or _shape
+    pairs = zip(args, signature.inputs, strict=True)
+    return tuple(_constant_shape(arg, dims) if is_constant(arg) else shape_of(arg) for arg, dims in pairs)
+
+
+def location_text(location: Sequence[slice]) -> str:
+    """Write which part of the loop dims a block is; NaN is a bound that is unknown."""
+    parts = (f"{_bound_text(part.start)}:{_bound_text(part.stop)}" for part in location)
+    return f"[{', '.join(parts)}] of the loop dimensions"
 
 
 def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -105,6 +131,19 @@ def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def _shape(array: Array) -> Shape:
+    return tuple(array.shape)
+
+
+def _bound_text(bound: float) -> str:
+    return "?" if math.isnan(bound) else str(bound)
+
+
+def _constant_shape(arg: object, dims: Sequence[CoreDim]) -> Shape | None:
+    """Return the shape of a constant: None has none, a scalar size 1 along the optional dims it does without."""
+    return None if arg is None else (1,) * len(dims)
 
 
 def _namespace(blocks: Sequence[Array], kernel: Kernel) -> Namespace:
@@ -121,7 +160,8 @@ def _expectation(runner: BlockRunner, plan: Plan, blocks: Sequence[Array]) -> Ex
     # JAX moves what is made on its default device to where it is needed by itself, and a sharding fits one shape only.
     place = None if xp is np or is_jax_array(blocks[0]) else device(blocks[0])
     masked = any(isinstance(block, np.ma.MaskedArray) for block in blocks)
-    return Expectation(plan, runner.dtypes, _thin_axes(plan, dict(runner.constants)), xp, place, masked)
+    strings = next((block.dtype for block in blocks if xp is np and block.dtype.kind == "T"), None)
+    return Expectation(plan, runner.dtypes, _thin_axes(plan, dict(runner.constants)), xp, place, masked, strings)
 
 
 def _thin_axes(plan: Plan, constants: Collection[int]) -> tuple[bool, ...]:
@@ -160,18 +200,10 @@ def _stretch(array: Array, shape: tuple[int, ...]) -> Array:
 def _protect(array: Array, kernel: Kernel) -> Array:
     """Return a NumPy array that the kernel cannot harm; other libraries' arrays only where it asked to write."""
     if kernel.writable:
-        return array if kernel.vectorize else _copy(array)  # the loop copies each item
+        return array if kernel.vectorize else copy_of(array)  # the loop copies each item
     if not isinstance(array, np.ndarray):
         return array
     return array.copy() if kernel.ignores_read_only else read_only(array)
-
-
-def _copy(array: Array) -> Array:
-    if isinstance(array, np.ndarray):
-        return array.copy()
-    if isinstance(array, np.generic) or not is_array_api_obj(array):  # an item that is a scalar, or any object
-        return array
-    return _library([array]).asarray(array, copy=True)
 
 
 def _read_only_masked(array: Any) -> Any:
@@ -201,7 +233,7 @@ def _walk(array: Array, loop_shape: tuple[int, ...], n_loop: int, kernel: Kernel
         items = _walk_rows(stretched, n_loop)
     else:
         items = (stretched[(*index, ...)] for index in np.ndindex(loop_shape))
-    return map(_copy, items) if kernel.writable else items
+    return map(copy_of, items) if kernel.writable else items
 
 
 def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:
@@ -210,8 +242,15 @@ def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:
     return chain.from_iterable(_walk_rows(row, n_loop - 1) for row in array)
 
 
-def _situation(runner: BlockRunner, args: Sequence[Any], location: str) -> str:
-    block = f", block {location}" if location else ""
+def _add_note(error: Exception, note: str) -> None:
+    """Add a note, once to an exception that is raised again, and not where the exception takes none."""
+    with suppress(Exception):
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+
+
+def _situation(runner: BlockRunner, args: Sequence[Any], location: Sequence[slice]) -> str:
+    block = f", block {location_text(location)}" if location else ""
     described = ", ".join(map(_describe, args))
     return f"in kernel {runner.kernel.name!r} with signature {str(runner.signature)!r}, called with {described}{block}"
 

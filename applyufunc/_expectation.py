@@ -26,6 +26,7 @@ class Expectation:
     xp: Namespace  # the library that the outputs belong to
     device: Any = None  # of that library, for arrays made here; None: its default
     masked: bool = False  # whether an argument is a masked array
+    strings: np.dtype[Any] | None = None  # an argument's StringDType, whose scalars are Python's strings
 
     def dtype(self, position: int) -> np.dtype[Any] | None:
         """Return the declared dtype of one output."""

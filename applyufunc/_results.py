@@ -15,6 +15,7 @@ from array_api_compat import array_namespace, is_array_api_obj
 from ._casting import astype, cast, check_range, library_dtype, may_cast, numpy_dtype
 from ._errors import OutputDTypeError, OutputShapeError
 from ._expectation import Expectation
+from ._ownership import Items
 from ._padding import pad
 from ._plan import Operand, Plan, shape_text
 from ._typing import Array, DType, Namespace
@@ -30,7 +31,7 @@ def check_batch(returned: Any, expected: Expectation) -> tuple[Array, ...]:
     return outputs
 
 
-def check_items(returned: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
+def check_items(returned: Items, expected: Expectation) -> tuple[Array, ...]:
     """Return the outputs of a kernel that was called once for each loop item."""
     outputs = tuple(
         _check_item_values(position, values, expected)
@@ -74,7 +75,7 @@ def _unpack(returned: Any, plan: Plan) -> Sequence[Any]:
     return returned  # type: ignore[no-any-return]  # narrowed through is_sequence
 
 
-def _unpack_items(returned: Sequence[Any], plan: Plan) -> Iterable[Sequence[Any]]:
+def _unpack_items(returned: Items, plan: Plan) -> Iterable[Items]:
     """Return the values of every output, one per item."""
     is_one = plan.signature.nout == 1 and not plan.signature.always_tuple
     if is_one and not any(issubclass(kind, tuple) for kind in set(map(type, returned))):
@@ -92,7 +93,7 @@ def _check_output(position: int, value: Any, expected: Expectation) -> Array:
     return array if dtype is None else _cast(array, dtype, what, expected, weak=_is_weak(value))
 
 
-def _check_item_values(position: int, values: Sequence[Any], expected: Expectation) -> Array:
+def _check_item_values(position: int, values: Items, expected: Expectation) -> Array:
     """Return one output of a kernel that was called once for each item."""
     what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
     if _is_object(dtype) and not output.n_core:
@@ -104,8 +105,7 @@ def _check_item_values(position: int, values: Sequence[Any], expected: Expectati
     array = expected.xp.reshape(stacked, (*_known(expected.plan.loop_shape), *stacked.shape[1:]))
     if dtype is None:
         return array
-    weak = dtype.kind in "iu" and all(_is_weak(value) or _casts(value, dtype) for value in values)
-    return _cast(array, dtype, what, expected, weak=weak)
+    return _cast(array, dtype, what, expected, weak=dtype.kind in "iu" and _are_weak(values, dtype))
 
 
 def _stack_objects(values: Sequence[Any]) -> Array:
@@ -116,15 +116,17 @@ def _stack_objects(values: Sequence[Any]) -> Array:
     return stacked
 
 
-def _stack(
-    values: Sequence[Any], output: Operand, dtype: np.dtype[Any] | None, what: str, expected: Expectation
-) -> Array:
+def _stack(values: Items, output: Operand, dtype: np.dtype[Any] | None, what: str, expected: Expectation) -> Array:
     """Stack the items of one output; dtypes promote over all of them, whatever their order."""
+    if isinstance(values, np.ndarray) and expected.xp is np and not expected.plan.bounds:
+        return values  # rows of the core shape: see `collect_items`
     types = set(map(type, values))
     if not output.n_core and expected.xp is np and types <= _NUMBERS:
         return np.asarray(values, _common_dtype(values, [np.dtype(kind) for kind in types - _WEAK], what))
     if types == {np.ndarray} and expected.xp is np and not expected.plan.bounds and _are_alike(values, output):
         return np.asarray(values)
+    if dtype is None and not output.n_core and _are_strings(values, expected.strings):
+        return np.asarray(values, expected.strings)
     arrays = [_as_array(value, dtype, what, expected) for value in values]
     common = dtype
     if dtype is None:
@@ -199,6 +201,11 @@ def _uneven(what: str, output: Operand, first: tuple[int, ...], other: tuple[int
 
 def _as_array(value: Any, dtype: np.dtype[Any] | None, what: str, expected: Expectation) -> Array:
     """Return what the kernel returned as an array of the outputs' library."""
+    if _is_lazy(value):
+        raise OutputShapeError(
+            f"{what}: kernel returned a lazy {type(value).__module__.partition('.')[0]}.{type(value).__name__}, "
+            f"expected an array that holds its values"
+        )
     if expected.xp is np and _is_object(dtype) and not isinstance(value, (np.ndarray, list, tuple)):
         return _stack_objects([value]).reshape(())
     if value is None:
@@ -208,13 +215,18 @@ def _as_array(value: Any, dtype: np.dtype[Any] | None, what: str, expected: Expe
     if isinstance(value, np.ma.MaskedArray) and expected.xp is np:
         return value
     try:
-        return (
-            np.asarray(value, object if _is_object(dtype) else None)
-            if expected.xp is np
-            else _to_library(value, expected)
-        )
+        if expected.xp is not np:
+            return _to_library(value, expected)
+        strings = expected.strings if dtype is None and type(value) is str else None
+        return np.asarray(value, object if _is_object(dtype) else strings)
     except (TypeError, ValueError) as error:
         raise OutputShapeError(f"{what}: kernel returned a {type(value).__name__} that is no array: {error}") from None
+
+
+def _is_lazy(value: Any) -> bool:
+    """Tell what Dask would compute in order to make an array of it."""
+    graph = getattr(value, "__dask_graph__", None)
+    return graph is not None and graph() is not None  # as `dask.is_dask_collection` asks
 
 
 def _to_library(value: Any, expected: Expectation) -> Array:
@@ -329,6 +341,12 @@ def _is_object(dtype: np.dtype[Any] | None) -> bool:
     return dtype is not None and dtype.kind == "O"
 
 
+def _are_strings(values: Sequence[Any], strings: np.dtype[Any] | None) -> bool:
+    """Tell items of a dtype whose scalars are Python's strings and one object that stands for those missing."""
+    missing = getattr(strings, "na_object", "")
+    return strings is not None and all(type(value) is str or value is missing for value in values)
+
+
 def _has_no_dtype(value: object) -> bool:
     return type(value) in _WEAK or value is np.ma.masked
 
@@ -336,6 +354,11 @@ def _has_no_dtype(value: object) -> bool:
 def _is_weak(value: object) -> bool:
     """Tell integers whose dtype nobody chose: Python's own, alone or in a list."""
     return type(value) in (int, list, tuple)
+
+
+def _are_weak(values: Items, dtype: np.dtype[Any]) -> bool:
+    """Tell items that cast to an integer dtype as far as their values do, since nobody chose another."""
+    return not isinstance(values, np.ndarray) and all(_is_weak(value) or _casts(value, dtype) for value in values)
 
 
 def _casts(value: Any, dtype: np.dtype[Any]) -> bool:

@@ -203,8 +203,8 @@ def test_an_exception_keeps_its_type_and_has_one_note():
         run(np.ones((4, 3)))
     assert caught.value.__notes__ == ["in kernel 'fail' with signature '(n),()->()', called with float64(4, 3), 2"]
     with pytest.raises(KeyError) as caught:
-        run(np.ones((4, 3)), location="(0, 1)")
-    assert caught.value.__notes__[0].endswith("float64(4, 3), 2, block (0, 1)")
+        run(np.ones((4, 3)), location=(slice(0, 2), slice(4, float("nan"))))
+    assert caught.value.__notes__[0].endswith("float64(4, 3), 2, block [0:2, 4:?] of the loop dimensions")
 
 
 def test_what_is_wrong_with_a_result_is_noted_too():
@@ -224,9 +224,38 @@ def test_a_kernel_in_a_kernel_adds_a_note_each():
     assert [note.partition("'")[2].partition("'")[0] for note in caught.value.__notes__] == ["<lambda>", "outer"]
 
 
-def test_blocks_that_do_not_fit_are_refused():
-    with pytest.raises(DimensionError):
-        runner(lambda x, y: x, "(n),(n)->()")(np.ones(3), np.ones(2))
+def test_an_exception_that_is_raised_again_has_each_note_once():
+    error = ValueError("the same")
+
+    def fail(x):
+        raise error
+
+    run = runner(fail, "(n)->()")
+    for shape in ((3,), (3,), (2,)):
+        with pytest.raises(ValueError, match="the same") as caught:
+            run(np.ones(shape))
+        assert caught.value is error
+    assert [note.partition("float64")[2] for note in error.__notes__] == ["(3,)", "(2,)"]
+
+
+def test_an_exception_that_takes_no_notes_is_raised_as_it_is():
+    class NoRoomError(Exception):
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+    class NoNotesError(Exception):
+        __notes__ = None
+
+    for kind in (NoRoomError, NoNotesError):
+        with pytest.raises(kind):
+            runner(lambda x: (_ for _ in ()).throw(kind()), "(n)->()")(np.ones(3))  # noqa: B023
+
+
+def test_blocks_that_do_not_fit_are_refused_with_a_note():
+    with pytest.raises(DimensionError) as caught:
+        runner(lambda x, y: x, "(n),(n)->()")(np.ones(3), np.ones(2), location=(slice(1, 2),))
+    (note,) = caught.value.__notes__
+    assert note.endswith("called with float64(3,), float64(2,), block [1:2] of the loop dimensions")
 
 
 @pytest.mark.parametrize("vectorize", [False, True])

@@ -174,6 +174,18 @@ def test_results_share_nothing_with_inputs():
     assert (values(stretched), values(y)) == ([[99, 1, 2], [0, 1, 2]], [0, 1, 2])
 
 
+def test_a_kernel_that_writes_does_not_reach_the_callers_numpy_arrays():
+    y, w = ROWS.copy(), ROWS.copy()
+
+    def kernel(a, b, w):
+        b[...] = 99.0
+        w[...] = 99.0
+        return a + b
+
+    result = au.apply_ufunc(kernel, "(n),(n)->(n)", on(CPU), y, w=w, kernel_arrays="same")
+    assert (values(result), y.tolist(), w.tolist()) == ((ROWS + 99).tolist(), ROWS.tolist(), ROWS.tolist())
+
+
 @pytest.mark.parametrize("vectorize", [False, True])
 def test_writable_gives_private_copies(vectorize):
     x, y = on(CPU, np.zeros((3, 2))), on(CPU, np.zeros(2))

@@ -47,6 +47,21 @@ class TestForms:
         result = apply(lambda x: value, "(n)->()", ROWS)
         assert (type(result), result.dtype, result.tolist()) == (np.ndarray, dtype, expected)
 
+    @pytest.mark.parametrize("vectorize", [False, True])
+    def test_a_lazy_array_is_refused(self, vectorize):
+        dask = pytest.importorskip("dask")
+        da = pytest.importorskip("dask.array")
+
+        def fail(*args, **keywords):
+            raise AssertionError("something was computed")
+
+        returned = da.zeros(3) if vectorize else da.zeros((2, 3))
+        message = "output 0: kernel returned a lazy dask.Array, expected an array that holds its values"
+        for dtypes in (None, ("f8",)):
+            with dask.config.set(scheduler=fail):
+                options = {"vectorize": vectorize, "dtypes": dtypes}
+                assert refusal(OutputShapeError, lambda x: returned, "(n)->(n)", ROWS, **options) == message
+
     @pytest.mark.parametrize("value", [1.5, np.float64(1.5), np.array(1.5)])
     def test_one_number_is_an_array_a_numpy_scalar_or_a_python_number(self, value):
         for result in (apply(lambda x: value, "(n)->()", ROWS[0]), per_item([value])):
@@ -341,6 +356,23 @@ class TestDTypes:
             per_item(["a", "bcd"], dtypes=("U2",))
         with pytest.raises(OutputRangeError, match="would cut"):
             per_item([np.datetime64("2000-01-01T05")], dtypes=("M8[D]",))
+
+    @pytest.mark.parametrize("missing", [False, True])
+    def test_strings_of_any_length_keep_the_dtype_of_the_argument(self, missing):
+        dtype = np.dtypes.StringDType(na_object=None) if missing else np.dtypes.StringDType()
+        texts = np.array([["a", "bcdefghijkl"], ["", None if missing else "z"]], dtype)
+        expected = texts.tolist()
+        for text, kernel, wanted in (
+            ("()->()", lambda x: x, expected),
+            ("(n)->(n)", lambda x: x, expected),
+            ("(n)->()", lambda x: x[0], ["a", ""]),
+            ("(n)->()", lambda x: x[-1], [row[-1] for row in expected]),
+        ):
+            result = apply(kernel, text, texts, vectorize=True)
+            assert (result.dtype, result.tolist()) == (dtype, wanted)
+        assert apply(lambda x: x[..., 0], "(n)->()", texts[0]).dtype == dtype
+        assert apply(lambda x: len(x[0]), "(n)->()", texts, vectorize=True).tolist() == [1, 0]
+        assert apply(lambda x: x[0], "(n)->()", texts, vectorize=True, dtypes=("U5",)).dtype == "U5"
 
     def test_records_are_stacked(self):
         record = np.dtype([("a", "i4"), ("b", "f8")])

@@ -7,9 +7,11 @@ arrives.
 from __future__ import annotations
 
 import importlib
+from collections import deque
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any, Final, cast
 
 import array_api_compat
@@ -28,6 +30,8 @@ __all__ = ["convert_keywords", "find_lowering"]
 
 def find_lowering(args: Sequence[Any]) -> Lowering:
     """Return the lowering for these arguments; two libraries other than NumPy are refused by name."""
+    for position, arg in enumerate(args):
+        _refuse_lazy_parts(arg, f"argument {position}")
     libraries = {
         position: _library(arg, f"argument {position}") for position, arg in enumerate(args) if not is_constant(arg)
     }
@@ -37,21 +41,20 @@ def find_lowering(args: Sequence[Any]) -> Lowering:
         raise ArgumentError(f"{named}: arrays of two libraries do not mix; convert them to one")
     library = next(iter(rich.values()), "numpy")
     _refuse_masked(args, library)
-    return cast(Lowering, importlib.import_module(_MODULES.get(library, "._eager"), __name__))
+    return cast(Lowering, _lowering_for(library))
 
 
 def convert_keywords(options: Options, kernel: Kernel, lowering: Lowering, arrays: Sequence[Array]) -> dict[str, Any]:
     """Return the kernel's keywords, concrete arrays converted as the arguments were; lazy ones are refused by name."""
     return {
         name: _convert_keyword(value, f"keyword {name}", options, kernel, lowering, arrays)
-        if _is_array(value)
-        else value
         for name, value in options.kwargs.items()
     }
 
 
-_MODULES: Final = {"dask": "._dask", "jax": "._jax"}
-_LIBRARIES_WITHOUT_LOWERING: Final = {"cubed", "ndonnx", "dask_array", "dask_expr"}
+_DASK: Final = ("dask", "dask_array")  # two packages, whose arrays know nothing of each other; one lowering
+_MODULES: Final = {**dict.fromkeys(_DASK, "._dask"), "jax": "._jax"}
+_LIBRARIES_WITHOUT_LOWERING: Final = {"cubed", "ndonnx", "dask_expr"}
 
 
 def _library(arg: Any, what: str) -> str:
@@ -63,6 +66,8 @@ def _library(arg: Any, what: str) -> str:
     if array_api_compat.is_jax_array(arg) or (hasattr(type(arg), "__jax_array__") and _is_installed("jax")):
         return "jax"
     name = library_name(arg)
+    if name == "dask_array" and hasattr(arg, "__dask_graph__"):
+        return name
     if name == "xarray":
         raise ArgumentError(f"{what} is an {_type_name(arg)}: labelled arrays are not taken, pass its .data")
     if name in _LIBRARIES_WITHOUT_LOWERING or hasattr(arg, "__dask_graph__"):
@@ -70,6 +75,10 @@ def _library(arg: Any, what: str) -> str:
             f"{what} is a lazy {_type_name(arg)}, which no lowering takes: it would have to be computed"
         )
     return name if array_api_compat.is_array_api_obj(arg) else "numpy"
+
+
+def _lowering_for(library: str) -> Any:
+    return importlib.import_module(_MODULES.get(library, "._eager"), __name__)
 
 
 def _type_name(arg: object) -> str:
@@ -84,7 +93,7 @@ def _is_installed(package: str) -> bool:
 def _refuse_masked(args: Sequence[Any], library: str) -> None:
     """Refuse masked arrays where nothing would keep their mask."""
     masked = [position for position, arg in enumerate(args) if isinstance(arg, np.ma.MaskedArray)]
-    if masked and library not in ("numpy", "dask"):
+    if masked and library not in ("numpy", *_DASK):
         raise ArgumentError(
             f"argument {masked[0]} is a masked array, whose mask {library} arrays cannot keep: fill it first"
         )
@@ -93,10 +102,11 @@ def _refuse_masked(args: Sequence[Any], library: str) -> None:
 def _convert_keyword(
     value: Any, what: str, options: Options, kernel: Kernel, lowering: Lowering, arrays: Sequence[Array]
 ) -> Any:
+    if not _is_array(value):
+        _refuse_lazy_parts(value, what)
+        return value
     library = _library(value, what)
-    if library == "dask" or (library == "jax" and _is_traced(value)):
-        kind = "lazy" if library == "dask" else "traced"
-        raise ArgumentError(f"{what} is a {kind} {library} array: pass it as an argument whose dims are all core")
+    _refuse_lazy(value, library, what)
     if kernel.arrays == "same":
         return lowering.as_block(read_only(as_numpy(value, what)), arrays) if library == "numpy" else value
     check_transfer(value, options.allow_transfer, what)
@@ -110,6 +120,26 @@ def _is_array(value: Any) -> bool:
     return is_known or hasattr(value, "__dask_graph__") or library_name(value) == "xarray"
 
 
-def _is_traced(value: Any) -> bool:
-    jax = importlib.import_module("jax")
-    return isinstance(value, jax.core.Tracer)
+def _refuse_lazy_parts(value: Any, what: str) -> None:
+    """Refuse lazy and traced arrays in lists, tuples and dicts, where NumPy or the kernel would compute them."""
+    waiting: deque[tuple[Any, str]] = deque([(value, what)] if isinstance(value, _CONTAINERS) else ())
+    for _ in range(_PARTS_LOOKED_AT):
+        if not waiting:
+            return
+        part, name = waiting.popleft()
+        if isinstance(part, _CONTAINERS):
+            items = part.items() if isinstance(part, dict) else enumerate(part)
+            waiting.extend((item, f"{name}[{key!r}]") for key, item in islice(items, _PARTS_LOOKED_AT))
+        elif type(part) not in _PLAIN and _is_array(part):
+            _refuse_lazy(part, _library(part, name), name)
+
+
+def _refuse_lazy(array: Array, library: str, what: str) -> None:
+    if library in _DASK or (library == "jax" and _lowering_for(library).is_traced(array)):
+        kind = "lazy" if library in _DASK else "traced"
+        raise ArgumentError(f"{what} is a {kind} {library} array: pass it as an argument whose dims are all core")
+
+
+_CONTAINERS: Final = (list, tuple, dict)
+_PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_PARTS_LOOKED_AT: Final = 1000  # of a container: the first ones; a longer list holds numbers

@@ -7,6 +7,7 @@ device of the inputs. Implements the functions of `Lowering`; knows no lazy libr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import array_api_compat
@@ -21,7 +22,18 @@ from .._options import Options
 from .._typing import Array, Namespace, Shape
 from ._host import as_numpy, check_transfer, to_host
 
-__all__ = ["as_block", "convert", "default_dtype", "is_lazy", "lower", "namespace", "narrow", "shape"]
+__all__ = [
+    "as_block",
+    "block_kind",
+    "convert",
+    "default_dtype",
+    "is_lazy",
+    "lower",
+    "namespace",
+    "narrow",
+    "shape",
+    "untraced",
+]
 
 
 def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any, ...]:
@@ -68,16 +80,26 @@ def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
 def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
     """Return a NumPy array in the library, and on the device, of `arrays`."""
     foreign = [array for array in arrays if _is_foreign(array)]
-    return _like(array, foreign[0]) if foreign else array
+    return _like(array, foreign[0], copy=True) if foreign else array
+
+
+def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
+    """Return the type of those blocks."""
+    return (next((type(array) for array in arrays if _is_foreign(array)), np.ndarray),)
+
+
+def untraced() -> nullcontext[None]:
+    """Return what does nothing: there are no traces."""
+    return nullcontext()
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of the kernel on the whole arrays."""
     if call.kernel.arrays == "same":
-        return tuple(_own(output, arrays) for output in call.runner(*arrays))
-    outputs = [_own(output, arrays) for output in call.runner(*map(to_host, arrays))]
+        return call.runner(*arrays)
+    outputs = call.runner(*map(to_host, arrays))
     foreign = [array for array in arrays if _is_foreign(array)]
-    return tuple(_like(output, foreign[0]) for output in outputs) if foreign else tuple(outputs)
+    return tuple(_like(output, foreign[0]) for output in outputs) if foreign else outputs
 
 
 def _is_foreign(arg: Any) -> bool:
@@ -101,19 +123,9 @@ def _convert(arg: Any, position: int, foreign: Sequence[Array], kernel: Kernel) 
     if is_constant(arg) or _is_foreign(arg):
         return arg
     array = as_numpy(arg, f"argument {position}")
-    return _like(array, foreign[0]) if foreign and kernel.arrays == "same" else array
+    return _like(array, foreign[0], copy=True) if foreign and kernel.arrays == "same" else array
 
 
-def _like(array: np.ndarray[Any, Any], other: Array) -> Array:
-    return namespace(other).asarray(array, device=array_api_compat.device(other))
-
-
-def _own(output: Array, arrays: Sequence[Array]) -> Array:
-    """Return an output that shares nothing with a caller's array, as far as one can see.
-
-    A NumPy array that the kernel passed through, or a part of it, is still flagged read-only; another library's is the
-    array itself.
-    """
-    if isinstance(output, np.ndarray):
-        return output if output.flags.writeable and output is not np.ma.masked else output.copy()
-    return namespace(output).asarray(output, copy=True) if any(output is array for array in arrays) else output
+def _like(array: np.ndarray[Any, Any], other: Array, *, copy: bool | None = None) -> Array:
+    """Return a NumPy array in the library of another, whose arrays know no read-only: a caller's has to be copied."""
+    return namespace(other).asarray(array, device=array_api_compat.device(other), copy=copy)

@@ -58,7 +58,7 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
     if array_api_compat.is_cupy_array(array):
         return array.get()  # type: ignore[no-any-return]
     if array_api_compat.is_torch_array(array):
-        return array.detach().cpu().numpy()  # type: ignore[no-any-return]
+        return array.detach().resolve_conj().resolve_neg().cpu().numpy()  # type: ignore[no-any-return]
     if array_api_compat.is_pydata_sparse_array(array):
         return array.todense()  # type: ignore[no-any-return]
     try:
@@ -77,6 +77,8 @@ def _why_leave_is_needed(array: Array) -> str:
         return "that would be made dense"
     if array_api_compat.is_numpy_array(array) or array_api_compat.is_jax_array(array):
         return ""  # JAX has a transfer guard of its own
+    if array_api_compat.is_torch_array(array) and array.requires_grad:
+        return "that requires grad, which a kernel on the host would cut off"
     device = array_api_compat.device(array)
     return "" if _is_cpu(device) else f"on device {device}"
 
