@@ -115,7 +115,7 @@ class Options:
     vectorize: bool = False
     kernel_arrays: Literal["numpy", "same"] = "numpy"
     core_chunks: Literal["merge", "refuse"] = "merge"
-    budget: int | None = None  # bytes; None: Dask's array.chunk-size
+    budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
     allow_transfer: bool = False
     writable: bool = False
     thread_safe: bool = True
@@ -291,13 +291,15 @@ def _one_of(*allowed: str) -> Callable[[object, str], str]:
     return check
 
 
-def _budget(value: object, name: str) -> int | None:
-    """Return bytes, given as a number or as text such as "128 MiB"."""
+def _budget(value: object, name: str) -> int | Literal["keep"] | None:
+    """Return bytes, given as a number or as text such as "128 MiB"; "keep" and None are the lowering's to read."""
     if value is None:
-        return value
+        return None
+    if value == "keep":
+        return "keep"
     size = _read_bytes(value) if isinstance(value, str) else _size(value, f"{name} (bytes)")
     if not size:
-        raise OptionError(f"{name} takes a positive number of bytes, or text such as '128 MiB', got {value!r}")
+        raise OptionError(f"{name} takes a positive number of bytes, text such as '128 MiB', or 'keep', got {value!r}")
     return size
 
 
@@ -347,7 +349,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
 }
 
 _FOREIGN: Final = {
-    "out": "out= is not taken: results are always new arrays, on every backend",
+    "out": "out= is not taken: every call returns its results, on every backend",
     "input_core_dims": "input_core_dims= is not taken: the signature, such as '(n),(n)->()', names the core dimensions",
     "output_core_dims": "output_core_dims= is not taken: the signature, such as '(n)->(n)', names the core dimensions",
     "exclude_dims": "exclude_dims= is not taken: dimensions that change size are named in output_sizes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import pickle
 import subprocess
 import sys
@@ -406,6 +407,25 @@ def test_loop_chunks_are_split_where_an_output_passes_the_budget():
     check_equal(result, np.ones((8, 10, 10)))
 
 
+def test_the_original_block_size_can_be_kept_and_that_is_no_surprise():
+    counting = Counting(total)
+    result = au.apply_ufunc(
+        counting, "(i)->()", da.ones((400, 400), chunks=(100, 40)), budget="keep", output_dtypes=float
+    )
+    assert result.chunks == ((10,) * 40,)  # 10 * 400 for 100 * 40
+    np.testing.assert_array_equal(result.compute(scheduler="sync"), np.full(400, 400.0))
+    assert set(counting.shapes) == {((10, 400),)}
+
+
+def test_core_dims_are_merged_first_where_loop_dims_are_only_split():
+    a, b = da.from_array(X, chunks=(4, 1)), da.from_array(X, chunks=(2, 6))
+    result = au.apply_ufunc(lambda a, b: (a * b).sum(-1), "(t),(t)->()", a, b, output_dtypes=float)
+    assert result.chunks == ((2, 2),)
+    rechunked = [len(layer) for name, layer in result.__dask_graph__().layers.items() if "rechunk" in name]
+    assert rechunked == [1, 4]  # one block, then two slices for two blocks; at once: twelve slices for two blocks
+    check_equal(result, (X * X).sum(axis=-1))
+
+
 def test_an_item_that_alone_passes_the_budget_is_warned_of():
     lazy = da.ones((4, 100), chunks=(2, 10))
     with pytest.warns(au.ApplyUfuncWarning, match="one item alone is that large"):
@@ -440,7 +460,7 @@ def test_merging_can_be_refused(option):
 
 
 def test_a_budget_that_is_no_size_is_refused():
-    with pytest.raises(au.OptionError, match=r"budget takes bytes, or text such as '128 MiB', got 'plenty'"):
+    with pytest.raises(au.OptionError, match=r"budget takes a positive .*, or 'keep', got 'plenty'"):
         au.apply_ufunc(total, "(n)->()", da.ones(6), output_dtypes=float, budget="plenty")
 
 
@@ -797,6 +817,80 @@ def test_kernels_without_a_stable_identity_get_names_of_their_own():
     assert tokens[0] == tokens[1]
 
 
+def test_kernels_that_are_equal_but_have_no_stable_identity_get_names_of_their_own():
+    class Locked:
+        def __init__(self, offset):
+            self.offset, self.lock = offset, threading.Lock()
+
+        def __call__(self, row):
+            return row.sum(axis=-1) + self.offset
+
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return 1
+
+    lazy = da.ones((4, 6), chunks=2)
+    kernels = [Locked(0), Locked(1)]
+    first, second = (au.apply_ufunc(kernel, "(i)->()", lazy, output_dtypes=float) for kernel in kernels)
+    assert first.name != second.name
+    computed = dask.compute(first, second, scheduler="sync")
+    np.testing.assert_array_equal(computed, [np.full(4, 6), np.full(4, 7)])
+
+
+def remade(source, **names):
+    """Return a function as it would be if it were written in the main module, so that it is named by its contents."""
+    exec(source, names | {"__name__": "__main__"}, names)
+    return names["kernel"]
+
+
+def test_a_plain_function_is_read_once(monkeypatch):
+    from applyufunc._lowering._dask import _identity
+
+    read = []
+
+    def reading(*parts, **options):
+        read.append(parts[0])
+        return tokenize(*parts, **options)
+
+    tokenize = _identity.tokenize
+    monkeypatch.setattr(_identity, "tokenize", reading)
+    kernel = remade("def kernel(row, axis=-1): return np.sum(row, axis=axis)", np=np)
+    lazy = da.ones((4, 6), chunks=2)
+    names = {au.apply_ufunc(kernel, "(i)->()", lazy, output_dtypes=float).name for _ in range(3)}
+    assert len(names) == 1
+    assert read.count(kernel) == 1
+
+
+def test_a_function_that_has_changed_gets_another_name():
+    def name(kernel):
+        return au.apply_ufunc(kernel, "(i)->()", da.ones((4, 6), chunks=2), output_dtypes=float).name
+
+    source = "def kernel(row, offset=1): return row.sum(axis=-1) + offset + K"
+    kernel = remade("def kernel(row, offset=1, *, more=1): return row.sum(axis=-1) + offset + more")
+    names = [name(kernel)]
+    kernel.__defaults__ = (1.0,)
+    names.append(name(kernel))
+    kernel.__kwdefaults__["more"] = 1.0
+    names.append(name(kernel))
+    kernel.__code__ = remade("def kernel(row, offset=1, *, more=1): return row.sum(axis=-1) - offset - more").__code__
+    names.append(name(kernel))
+    kernel = remade(source, K=1)
+    names.append(name(kernel))
+    kernel.__globals__["K"] = 2
+    names.append(name(kernel))
+    kernel = remade("def kernel(row, table=[1]): return row.sum(axis=-1) + table[0]")
+    names.append(name(kernel))
+    kernel.__defaults__[0][0] = 2
+    names.append(name(kernel))
+    kernel = remade("def kernel(row): return (lambda total: total + K)(row.sum(axis=-1))", K=1)
+    names.append(name(kernel))
+    kernel.__globals__["K"] = 2
+    names.append(name(kernel))
+    assert len(set(names)) == len(names) == 10
+
+
 def test_a_numba_function_is_named_by_what_it_was_made_of():
     numba = pytest.importorskip("numba")
 
@@ -881,3 +975,17 @@ def test_a_kernel_that_is_not_thread_safe_runs_once_at_a_time():
         scheduler="threads", num_workers=4
     )
     assert most == [1]
+
+
+def test_names_do_not_depend_on_the_order_in_a_frozen_set():
+    code = """
+import dask.array as da, applyufunc as au, numpy as np
+kept = frozenset(["a", "b", "ccc", "dd"])
+keywords = {"q": (kept, [kept])}
+print(au.apply_ufunc(np.mean, "()->()", da.ones(2), output_dtypes=float, kernel_token="k", kwargs=keywords).name)
+"""
+    names = set()
+    for seed in ("1", "2", "3"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        names.add(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=environment).stdout)
+    assert len(names) == 1

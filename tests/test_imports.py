@@ -15,7 +15,7 @@ import applyufunc
 
 FILES = sorted(Path(applyufunc.__file__).parent.rglob("*.py"))
 
-OPTIONAL = {"cubed", "cupy", "dask", "jax", "matplotlib", "numba", "scipy", "sparse", "torch", "xarray"}
+OPTIONAL = {"cubed", "cupy", "dask", "dask_array", "jax", "matplotlib", "numba", "scipy", "sparse", "torch", "xarray"}
 
 PRINT_LOADED = "import json, sys; import applyufunc; print(json.dumps(sorted(sys.modules)))"
 

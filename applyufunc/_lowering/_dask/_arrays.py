@@ -1,4 +1,4 @@
-"""What the door asks of Dask arrays: conversion, shapes, dtypes, and blocks to try a kernel on.
+"""What the door asks of Dask arrays: conversion, shapes, dtypes, blocks to try a kernel on, and where they come from.
 
 In: arguments as they were given. Out: Dask arrays as they are, and NumPy arrays for all that is on the host; those
 become part of a graph when it is built, where the other arguments' chunks are known. Computes nothing.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, cast
 
 import array_api_compat
 import numpy as np
@@ -21,21 +22,35 @@ from .._host import as_numpy, check_transfer
 from . import _movement
 from ._tasks import as_type_of
 
-__all__ = ["as_block", "convert", "default_dtype", "is_lazy", "meta_of", "namespace", "narrow", "richest_meta", "shape"]
+__all__ = [
+    "as_block",
+    "block_kind",
+    "convert",
+    "default_dtype",
+    "front_end",
+    "is_host",
+    "is_lazy",
+    "meta_of",
+    "namespace",
+    "narrow",
+    "richest_meta",
+    "shape",
+    "untraced",
+]
 
 
 def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any, ...]:
     """Return Dask arrays as they are, all else as NumPy arrays; blocks that may not be moved are refused."""
     if kernel.arrays == "numpy":
         for position, arg in enumerate(args):
-            if array_api_compat.is_dask_array(arg):
+            if _is_dask(arg):
                 check_transfer(meta_of(arg), options.allow_transfer, f"argument {position}")
     return tuple(_convert(arg, position) for position, arg in enumerate(args))
 
 
 def namespace(array: Array) -> Namespace:
     """Return a module with the functions that move axes."""
-    return np if isinstance(array, np.ndarray) else _movement
+    return np if is_host(array) else _movement
 
 
 def shape(array: Array) -> Shape:
@@ -63,9 +78,36 @@ def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
     return as_type_of(array, richest_meta(arrays))
 
 
+def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
+    """Return the type of those blocks."""
+    return (type(richest_meta(arrays)),)
+
+
+def untraced() -> nullcontext[None]:
+    """Return what does nothing: building a graph is no trace of what is done meanwhile."""
+    return nullcontext()
+
+
+def front_end(arrays: Sequence[Array]) -> Namespace:
+    """Return the module that the Dask arrays are from: `dask.array`, in either of its modes, or `dask_array`."""
+    array = next(array for array in arrays if not is_host(array))
+    if array_api_compat.is_dask_array(array):
+        import dask.array
+
+        return cast(Namespace, dask.array)
+    import dask_array
+
+    return cast(Namespace, dask_array)
+
+
+def is_host(array: Array) -> bool:
+    """Tell an argument that came from the host: part of the graph in one piece, of which every block sees its part."""
+    return isinstance(array, np.ndarray)
+
+
 def meta_of(array: Array) -> Array:
     """Return an empty array of the type of an array's blocks."""
-    return array if isinstance(array, np.ndarray) else array._meta
+    return array if is_host(array) else array._meta
 
 
 def richest_meta(arrays: Sequence[Array]) -> Array:
@@ -75,6 +117,9 @@ def richest_meta(arrays: Sequence[Array]) -> Array:
 
 
 def _convert(arg: Any, position: int) -> Any:
-    if is_constant(arg) or array_api_compat.is_dask_array(arg):
-        return arg
-    return as_numpy(arg, f"argument {position}")
+    return arg if is_constant(arg) or _is_dask(arg) else as_numpy(arg, f"argument {position}")
+
+
+def _is_dask(arg: Any) -> bool:
+    """Tell an array of any front end; what else has a graph was refused before."""
+    return hasattr(arg, "__dask_graph__")

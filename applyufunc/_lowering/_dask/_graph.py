@@ -1,8 +1,9 @@
-"""One call becomes layers of a Dask graph: `lower`, on top of `dask.array.blockwise` alone.
+"""One call becomes layers of a Dask graph: `lower`, on top of ``da.blockwise`` alone.
 
 In: a `Call`, Dask arrays, and NumPy arrays that are held whole. Out: one lazy Dask array per output. A layer is as
 large for a million blocks as for one. The kernel runs in one layer; several outputs, and one without core dims, are
-picked from its tuples by another.
+picked from its tuples by another. `da` is the front end that the arguments are from, as `_arrays` tells; the few
+functions used of it mean the same in all of them.
 
 Labels are strings. Loop dims have the plan's. An output's core dims are ``o0``, ``o1``, … by position, so that a dim
 may repeat; each is in one block, which a `dask.layers.ArrayBlockIdDep` carries. All core dims of the arguments,
@@ -15,40 +16,42 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import dask
-import dask.array as da
 import numpy as np
+from dask.array.rechunk import plan_rechunk
 from dask.array.utils import meta_from_array
 from dask.layers import ArrayBlockIdDep, ArraySliceDep
 from dask.utils import parse_bytes
 
 from ..._call import Call
-from ..._errors import ApplyUfuncWarning, OptionError, UnknownSizeError
+from ..._errors import OptionError, UnknownSizeError, warn_caller
 from ..._options import Options
 from ..._plan import Operand
-from ..._typing import Array, Shape
-from ._arrays import richest_meta
+from ..._transfer import transfer_is_allowed
+from ..._typing import Array, Namespace, Shape
+from ._arrays import front_end, is_host, richest_meta
 from ._chunks import ArgumentChunks, ChunkPlan, Chunks, OutputCore, plan_chunks, total_size
 from ._identity import call_token, readable_name
-from ._tasks import KernelTask, Pick, first
+from ._tasks import KernelTask, Pick, last
 
 __all__ = ["lower"]
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a call, core dims last."""
-    given = _chunks_of(call, arrays)
+    da, given = front_end(arrays), _chunks_of(call, arrays)
     cores = [OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True)]
-    chunk_plan = plan_chunks(given, cores, _budget(call.options), merge=call.options.core_chunks == "merge")
+    merge = call.options.core_chunks == "merge"
+    chunk_plan = plan_chunks(given, cores, _budget(call.options), merge=merge, steps=plan_rechunk)
     _check_unknown_outputs(call, chunk_plan)
     if chunk_plan.excess is not None:
-        # The caller's line: above this one are `evaluate` and the public function or object.
-        warnings.warn(str(chunk_plan.excess), ApplyUfuncWarning, stacklevel=4)
-    return _layers(call, list(map(_rechunked, arrays, given, chunk_plan.arguments)), given, chunk_plan)
+        warn_caller(str(chunk_plan.excess))
+    vias = [move.via for move in chunk_plan.moves]
+    planned = [_rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
+    return _layers(da, call, planned, given, chunk_plan)
 
 
 _Labels: TypeAlias = tuple[str, ...]
@@ -58,6 +61,7 @@ _Sizes: TypeAlias = tuple[Any, ...]
 
 _ONE_BLOCK: Final = "c"
 _CARRIER: Final = ArrayBlockIdDep(((1,),))
+_NO_DIM: Final = ArrayBlockIdDep(())
 
 
 def _chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
@@ -67,14 +71,9 @@ def _chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
 
 def _argument_chunks(position: int, operand: Operand | None, array: Array) -> ArgumentChunks:
     assert operand is not None  # of an array
-    is_host = _is_host(array)
-    chunks = tuple((size,) for size in array.shape) if is_host else tuple(map(_known, array.chunks))
-    return ArgumentChunks(position, operand.dims, chunks, operand.n_core, array.dtype.itemsize, in_memory=is_host)
-
-
-def _is_host(array: Array) -> bool:
-    """Tell an argument that came from the host: part of the graph in one piece, of which every block sees its part."""
-    return isinstance(array, np.ndarray)
+    host = is_host(array)
+    chunks = tuple((size,) for size in array.shape) if host else tuple(map(_known, array.chunks))
+    return ArgumentChunks(position, operand.dims, chunks, operand.n_core, array.dtype.itemsize, in_memory=host)
 
 
 def _known(chunks: Sequence[float]) -> Chunks:
@@ -85,13 +84,11 @@ def _unknown_as_nan(chunks: Chunks) -> _Sizes:
     return tuple(math.nan if size is None else size for size in chunks)
 
 
-def _budget(options: Options) -> int:
-    """Return the bytes that the largest block may have."""
-    budget = dask.config.get("array.chunk-size") if options.budget is None else options.budget
-    try:
-        return int(parse_bytes(budget))
-    except ValueError as error:
-        raise OptionError(f"budget takes bytes, or text such as '128 MiB', got {budget!r}: {error}") from None
+def _budget(options: Options) -> int | None:
+    """Return the bytes that the largest block may have; None: as many as the largest that the caller made."""
+    if options.budget == "keep":
+        return None
+    return int(parse_bytes(dask.config.get("array.chunk-size"))) if options.budget is None else options.budget
 
 
 def _check_unknown_outputs(call: Call, chunk_plan: ChunkPlan) -> None:
@@ -108,27 +105,33 @@ def _check_unknown_outputs(call: Call, chunk_plan: ChunkPlan) -> None:
             )
 
 
-def _rechunked(array: Array, argument: ArgumentChunks, chunks: tuple[Chunks, ...]) -> Array:
-    """Return an argument with the planned chunks; one that has them already stays the same object."""
+def _rechunked(
+    da: Namespace, array: Array, argument: ArgumentChunks, via: tuple[Chunks, ...] | None, chunks: tuple[Chunks, ...]
+) -> Array:
+    """Return an argument as a Dask array with the planned chunks; one that is so already stays the same object."""
+    if argument.in_memory:
+        return da.from_array(array, chunks=array.shape)
     if any(len(core) > 1 and None in core for _, core in argument.core_chunks):
-        array = _merged(array, argument)
-    if argument.in_memory or tuple(map(_known, array.chunks)) == chunks:
+        array = _merged(da, array, argument)
+    if tuple(map(_known, array.chunks)) == chunks:
         return array
-    if array.ndim and not any(array.shape):  # of which Dask's rechunk keeps the chunks, whatever is asked
-        return array.blocks[tuple(slice(len(axis)) for axis in chunks)]
+    if array.ndim and not any(array.shape):  # of which `rechunk` may keep the chunks, whatever is asked
+        return da.empty_like(array, chunks=chunks)
+    if via is not None:
+        array = array.rechunk(via)
     return array.rechunk(tuple(map(_unknown_as_nan, chunks)))
 
 
-def _merged(array: Array, argument: ArgumentChunks) -> Array:
+def _merged(da: Namespace, array: Array, argument: ArgumentChunks) -> Array:
     """Return an array with its core dims in one chunk each, which may have any size: its blocks are concatenated."""
     loop = dict(zip(argument.dims[: argument.n_loop], array.chunks, strict=False))
     core_shape = tuple(map(total_size, (chunks for _, chunks in argument.core_chunks)))
     pieces = tuple(f"m{axis}" for axis in range(argument.n_core))
-    return _layer(first, [(array, (*loop, *pieces))], loop, core_shape, array._meta, "merge", concatenate=True)
+    return _layer(da, last, [(array, (*loop, *pieces))], loop, core_shape, array._meta, "merge", concatenate=True)
 
 
 def _layers(
-    call: Call, arrays: Sequence[Array], given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan
+    da: Namespace, call: Call, arrays: Sequence[Array], given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan
 ) -> tuple[Array, ...]:
     """Return the outputs of a call whose arguments are cut as planned."""
     outputs, name, metas = call.plan.outputs, readable_name(call.kernel), _output_metas(call, arrays)
@@ -139,11 +142,11 @@ def _layers(
     operands = _operands(arrays, given, whole, loop, "o0" if is_single else _ONE_BLOCK)
     task = _task(call, given, chunk_plan, metas, only=0 if is_single else None)
     if is_single:
-        return (_layer(task, operands, loop, outputs[0].core_shape, metas[0], name),)
+        return (_layer(da, task, operands, loop, outputs[0].core_shape, metas[0], name),)
     shared = {_ONE_BLOCK: (1,)} if needs_label else {}
-    tuples = _layer(task, operands, loop | shared, (), np.empty((0,) * (len(loop) + len(shared)), object), name)
+    tuples = _layer(da, task, operands, loop | shared, (), np.empty((0,) * (len(loop) + len(shared)), object), name)
     places = range(len(outputs))
-    return tuple(_picked(tuples, place, outputs[place], loop, metas[place], f"{name}-{place}") for place in places)
+    return tuple(_picked(da, tuples, place, outputs[place], loop, metas[place], f"{name}-{place}") for place in places)
 
 
 def _output_metas(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -162,7 +165,8 @@ def _task(
     cuts = tuple(_cut_axes(argument, chunk_plan) if argument.in_memory else () for argument in given)
     alike = tuple((dim, _varying(dim, given)) for dim, _ in chunk_plan.loop if _is_unknown(dim, given))
     name, token = readable_name(call.kernel), call_token(call.runner)
-    return KernelTask(call.runner, name, token, metas, cuts, alike, len(chunk_plan.loop), only)
+    leave = transfer_is_allowed(call.options.allow_transfer)
+    return KernelTask(call.runner, name, token, metas, cuts, alike, len(chunk_plan.loop), leave, only)
 
 
 def _cut_axes(argument: ArgumentChunks, chunk_plan: ChunkPlan) -> tuple[int | None, ...]:
@@ -198,26 +202,25 @@ def _operands(
     loop: Mapping[str, _Sizes],
     one_block: str,
 ) -> _Operands:
-    """Return what the kernel's task is called with: blocks, and where they lie in the loop."""
+    """Return what the kernel's task is called with: where the blocks lie in the loop, and the blocks."""
     labels = [
         tuple(one_block if is_whole else dim for dim, is_whole in zip(argument.dims, axes, strict=True))
         for argument, axes in zip(given, whole, strict=True)
     ]
-    operands: _Operands = [(_in_graph(array), own) for array, own in zip(arrays, labels, strict=True)]
-    return [*operands, (ArraySliceDep(tuple(loop.values())), tuple(loop))] if loop else operands
+    location: _Operands = [(ArraySliceDep(tuple(loop.values())), tuple(loop))] if loop else []
+    return [*location, *zip(arrays, labels, strict=True)]
 
 
-def _in_graph(array: Array) -> Array:
-    return da.from_array(array, chunks=array.shape) if _is_host(array) else array
-
-
-def _picked(tuples: Array, place: int, output: Operand, loop: Mapping[str, _Sizes], meta: Array, name: str) -> Array:
+def _picked(
+    da: Namespace, tuples: Array, place: int, output: Operand, loop: Mapping[str, _Sizes], meta: Array, name: str
+) -> Array:
     """Return one output out of an array of tuples, whose last axis may be the one block of all core dims."""
     one_block = () if tuples.ndim == len(loop) else ("o0" if output.n_core else _ONE_BLOCK,)
-    return _layer(Pick(place), [(tuples, (*loop, *one_block))], loop, output.core_shape, meta, name)
+    return _layer(da, Pick(place), [(tuples, (*loop, *one_block))], loop, output.core_shape, meta, name)
 
 
 def _layer(
+    da: Namespace,
     func: Any,
     operands: _Operands,
     loop: Mapping[str, _Sizes],
@@ -227,13 +230,17 @@ def _layer(
     *,
     concatenate: bool | None = None,
 ) -> Array:
-    """Return a blockwise layer of which nothing is left for Dask to guess: neither chunks, nor dtype, nor type."""
+    """Return a blockwise layer of which nothing is left for Dask to guess: neither chunks, nor dtype, nor type.
+
+    What is no array comes first, and there always is something: `dask_array` then does not cut the operands for a
+    slice of the result, at which it fails where an operand has one block for many, or the slice is empty.
+    """
     core = {f"o{axis}": _unknown_as_nan((size,)) for axis, size in enumerate(core_shape)}
-    carriers = [(_CARRIER, (label,)) for label in core]
+    carriers: _Operands = [(_CARRIER, (label,)) for label in core] or [(_NO_DIM, ())]
     return da.blockwise(
         func,
         (*loop, *core),
-        *itertools.chain.from_iterable([*operands, *carriers]),
+        *itertools.chain.from_iterable([*carriers, *operands]),
         adjust_chunks={**loop, **core},
         align_arrays=False,
         concatenate=concatenate,

@@ -1,7 +1,7 @@
 """Dask arrays with their axes moved, added and dropped, whether or not their sizes are known.
 
-Stands in for an array-API namespace at the door of a call: the functions of `dask.array` need every size, and some are
-missing where Dask builds expressions (``array.query-planning``).
+Stands in for an array-API namespace at the door of a call: the functions of Dask's front ends need every size, and some
+are missing where `dask.array` builds expressions (``array.query-planning``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What runs on the workers: `KernelTask` on the blocks of one loop block, `Pick` on what it gave, `first` on one block.
+"""What runs on the workers: `KernelTask` on the blocks of one loop block, `Pick` on what it gave, `last` on one block.
 
 Picklable objects with a name and a token of their own, as Dask asks of functions. In: blocks, as the schedulers hand
 them. Out: blocks. Knows nothing of graphs.
@@ -6,20 +6,19 @@ them. Out: blocks. Knows nothing of graphs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import array_api_compat
 import numpy as np
 
-from ..._blocks import BlockRunner
+from ..._blocks import BlockRunner, location_text
 from ..._errors import DimensionError
 from ..._typing import Array
-from .._host import to_host
+from .._host import as_numpy, check_transfer, to_host
 
-__all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "first"]
+__all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "last"]
 
 
 Cut: TypeAlias = tuple[int | None, ...]
@@ -40,6 +39,7 @@ class KernelTask:
     cuts: tuple[Cut, ...]  # for each argument
     alike: tuple[Alike, ...]
     n_loop: int
+    allow_transfer: bool = False  # whether leave was given when the graph was built
     only: int | None = None  # the one output to return; None: all, in a tuple
 
     @property
@@ -50,16 +50,17 @@ class KernelTask:
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         """Return what stands for the task in the names of arrays; Dask adds those of the blocks."""
         types = tuple((type(meta).__module__, type(meta).__qualname__, meta.dtype) for meta in self.metas)
-        return "applyufunc.KernelTask", self.token, types, self.cuts, self.alike, self.only
+        return "applyufunc.KernelTask", self.token, types, self.cuts, self.alike, self.allow_transfer, self.only
 
     def __call__(self, *operands: Any) -> Any:
-        """Return the outputs for blocks, followed by where they lie in the loop, and by what only carries a dim."""
-        location = operands[len(self.cuts)] if self.n_loop else ()
-        blocks = [_cut(block, axes, location) for block, axes in zip(operands, self.cuts, strict=False)]
+        """Return the outputs for what only carries a dim, where the blocks lie in the loop, and the blocks."""
+        start = len(operands) - len(self.cuts)
+        location = operands[start - 1] if self.n_loop else ()
+        blocks = [_cut(block, axes, location) for block, axes in zip(operands[start:], self.cuts, strict=True)]
         for dim, places in self.alike:
             self._check_alike(dim, [(argument, blocks[argument].shape[axis]) for argument, axis in places], location)
-        outputs = self.runner(*_for_kernel(blocks, self.runner), location=_location_text(location))
-        finished = tuple(_own(as_type_of(output, meta)) for output, meta in zip(outputs, self.metas, strict=True))
+        outputs = self.runner(*self._for_kernel(blocks, location), location=location)
+        finished = tuple(map(as_type_of, outputs, self.metas))
         return finished if self.only is None else finished[self.only]
 
     def _check_alike(self, dim: str, sizes: Sequence[tuple[int, int]], location: Sequence[slice]) -> None:
@@ -68,8 +69,26 @@ class KernelTask:
             found = " and ".join(f"{size} in argument {positions[argument]}" for argument, size in sizes)
             raise DimensionError(
                 f"loop dimension {dim} (from the right), of a size unknown until computed, is {found} in block "
-                f"{_location_text(location)}, for kernel {self.runner.kernel.name!r}"
+                f"{location_text(location)}, for kernel {self.runner.kernel.name!r}"
             )
+
+    def _for_kernel(self, blocks: Sequence[Array], location: Sequence[slice]) -> list[Array]:
+        """Return the blocks as NumPy arrays, or all of one library, as the kernel takes them."""
+        if self.runner.kernel.arrays == "numpy":
+            return [
+                block if type(block) in _HOST_TYPES else self._on_host(block, position, location)
+                for position, block in zip(self.runner.array_positions, blocks, strict=True)
+            ]
+        foreign = next((block for block in blocks if not isinstance(block, np.ndarray | np.generic)), None)
+        return list(blocks) if foreign is None else [as_type_of(block, foreign) for block in blocks]
+
+    def _on_host(self, block: Any, position: int, location: Sequence[slice]) -> np.ndarray[Any, Any]:
+        """Return a block that is something else than its array's meta says, by the rules for arguments."""
+        what = f"argument {position}{f', block {location_text(location)},' if location else ''}"
+        if not array_api_compat.is_array_api_obj(block) or isinstance(block, np.ndarray | np.generic):
+            return as_numpy(block, what)
+        check_transfer(block, self.allow_transfer, what)
+        return to_host(block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +106,17 @@ class Pick:
         """Return what stands for the pick in the names of arrays."""
         return "applyufunc.Pick", self.position
 
-    def __call__(self, outputs: Any, *_carriers: Any) -> Array:
+    def __call__(self, *operands: Any) -> Array:
         """Return the output; along a dim of one block that is summed over, the tuple comes in a list."""
+        outputs = operands[-1]
         if isinstance(outputs, list):
             (outputs,) = outputs
         return outputs[self.position]
 
 
-def first(block: Array, *carriers: Any) -> Array:
-    """Return the block, leaving aside what only carries a dim."""
-    return block
+def last(*operands: Any) -> Array:
+    """Return the block, which follows what only carries a dim."""
+    return operands[-1]
 
 
 def as_type_of(array: Array, meta: Array) -> Array:
@@ -115,26 +135,4 @@ def _cut(block: Array, axes: Cut, location: Sequence[slice]) -> Array:
     return block[tuple(slice(None) if axis is None else location[axis] for axis in axes)]
 
 
-def _for_kernel(blocks: Sequence[Array], runner: BlockRunner) -> list[Array]:
-    """Return the blocks as NumPy arrays, or all of one library, as the kernel takes them."""
-    if runner.kernel.arrays == "numpy":
-        return [to_host(block) for block in blocks]
-    foreign = next((block for block in blocks if not isinstance(block, np.ndarray | np.generic)), None)
-    return list(blocks) if foreign is None else [as_type_of(block, foreign) for block in blocks]
-
-
-def _own(output: Array) -> Array:
-    """Return a block that shares nothing with another: what the kernel passed through is still flagged read-only."""
-    return output.copy() if isinstance(output, np.ndarray) and not output.flags.writeable else output
-
-
-def _location_text(location: Sequence[slice]) -> str:
-    """Write which part of the loop dims a block is."""
-    if not location:
-        return ""
-    parts = (f"{_bound_text(part.start)}:{_bound_text(part.stop)}" for part in location)
-    return f"[{', '.join(parts)}] of the loop dimensions"
-
-
-def _bound_text(bound: float) -> str:
-    return "?" if math.isnan(bound) else str(bound)
+_HOST_TYPES: Final = (np.ndarray, np.ma.MaskedArray)
