@@ -6,11 +6,14 @@ Nothing heavy is imported before the arguments are known to be good.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NoReturn
+
+from . import __version__
 
 __all__ = ["main"]
 
@@ -47,7 +50,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     picture = None if arguments.no_picture else arguments.picture
     backends = tuple(name for name in BACKENDS if name == "numpy" or name in arguments.backends)
-    return run_job(Job(backends, tuple(arguments.chunks), arguments.stride, picture))
+    try:
+        status = run_job(Job(backends, tuple(arguments.chunks), arguments.stride, picture))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _stop_printing()
+    return status
+
+
+def _stop_printing() -> int:
+    """Leave in silence when the reader has gone, as `head` does, with the status of a command that SIGPIPE ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails to flush at the end
+    return 128 + 13
 
 
 class _Parser(argparse.ArgumentParser):
@@ -92,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where to write the picture, as .png, .svg or .pdf; by default %(default)s",
     )
     parser.add_argument("--no-picture", action="store_true", help="write no picture")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     return parser
 
 

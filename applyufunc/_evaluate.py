@@ -50,9 +50,10 @@ def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options:
 def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
     if len(args) != signature.nin:
         more = "; what else it takes is passed by keyword" if len(args) > signature.nin else ""
+        number = f"{signature.nin} argument{'' if signature.nin == 1 else 's'}"
         raise ArgumentError(
-            f"kernel {kernel.name!r} takes {signature.nin} argument{'' if signature.nin == 1 else 's'} by its signature "
-            f"{shortened(signature.text)!r}, got {len(args)}{more}"
+            f"kernel {kernel.name!r} takes {number} by its signature {shortened(signature.text)!r}, "
+            f"got {len(args)}{more}"
         )
 
 
@@ -111,9 +112,7 @@ def _core_last(
     return array
 
 
-def _finish(
-    output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout: _Layout, lowering: Lowering
-) -> Array:
+def _finish(output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout: _Layout, lowering: Lowering) -> Array:
     """Return an output without its absent dims, with its kept ones, its core dims where they belong."""
     xp = lowering.namespace(output)
     for axis, dim in enumerate(reversed(dims) if layout.absent else ()):

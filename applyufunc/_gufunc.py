@@ -37,7 +37,7 @@ class GUFunc(Generic[P, R]):
     Calling it applies the kernel. A call takes as many arrays as the signature has inputs, the options `axes`, `axis`
     and `keepdims`, and the kernel's own keywords; every other option is bound, and changed with `with_options`.
 
-    In the body of a class it decorates a method: the signature counts the arguments after ``self``.
+    In the body of a class `gufunc` decorates a method: the signature counts the arguments after ``self``.
 
     Attributes
     ----------
@@ -165,9 +165,11 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The core dimensions of every argument and output, such as ``"(n),(n)->()"``. A NumPy or Numba ufunc brings its
         own.
     axes : list of tuple of int, optional
-        For each operand, the axes of its core dimensions, as for NumPy's gufuncs; by default the last ones.
+        For each operand, the axes of its core dimensions, as for NumPy's gufuncs; by default the last ones. The outputs
+        may be left out where none has core dimensions.
     axis : int, optional
-        The axis of the only core dimension that all operands share.
+        The axis of the only core dimension that all operands share. Of `axes` and `axis`, the one that a call gives
+        replaces the one that is bound.
     keepdims : bool, default False
         Keep the core dimensions that are reduced, with size 1.
     output_dtypes : dtype, sequence of dtypes, or callable, optional
@@ -176,16 +178,19 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         return what the kernel returned, and lazy calls ask the kernel's own type table, or call it once on made-up
         values of the real core sizes.
     output_sizes : dict of str to int, callable, UpTo or None, optional
-        Sizes of dimensions that only outputs have, or that the kernel resizes. A callable gets the mapping of known
-        sizes and the kernel's keywords. None: unknown until computed.
+        Sizes of dimensions that only outputs have, or that the kernel resizes. None: unknown until computed. A callable
+        is called as ``f(sizes, **keywords)``, with a mapping of the known sizes and those of the kernel's keywords that
+        it names, and returns an int, UpTo or None.
     vectorize : bool, default False
-        The kernel takes one item; it is called once for each.
+        The kernel takes one item; it is called once for each. An argument without core dimensions arrives as a NumPy
+        scalar.
     kernel_arrays : {"numpy", "same"}, default "numpy"
         What the kernel takes: NumPy arrays, or concrete arrays of the inputs' own library.
     core_chunks : {"merge", "refuse"}, default "merge"
         Dask: what is done with a core dimension in several chunks. ``allow_rechunk=True`` and ``False`` say the same.
     budget : int or str, optional
         Dask: bytes that the largest block may have when core dimensions are merged; by default ``array.chunk-size``.
+        ``"keep"``: as many as the largest block that an argument has.
     allow_transfer : bool, default False
         Copy arrays to the host where their own library would refuse to do so unasked.
     writable : bool, default False

@@ -2,6 +2,7 @@
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import applyufunc
 
@@ -24,6 +25,25 @@ autodoc_typehints = "none"  # the docstrings say the types, with shapes
 # Names of other projects, and prose in numpydoc's type lines, have no target here.
 nitpick_ignore_regex = [("py:.*", r"(?!applyufunc\.).*")]
 
-_pyproject = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+ROOT = Path(__file__).parents[1]
+
+_pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
 numpydoc_validation_checks = set(_pyproject["tool"]["numpydoc_validation"]["checks"])
 numpydoc_show_class_members = False
+
+
+def setup(app: Any) -> None:
+    """Connect what this file adds to Sphinx."""
+    app.connect("source-read", _add_fragments)
+
+
+def _add_fragments(app: Any, docname: str, source: list[str]) -> None:  # noqa: ARG001  # as Sphinx calls it
+    """Show in the changelog what waits in `changelog.d`, under the headings that a release will give it."""
+    if docname != "changelog":
+        return
+    lines = []
+    for kind in _pyproject["tool"]["towncrier"]["type"]:
+        fragments = sorted((ROOT / "changelog.d").glob(f"*.{kind['directory']}*.md"))
+        texts = [fragment.read_text(encoding="utf-8").strip().replace("\n", "\n  ") for fragment in fragments]
+        lines += [f"### {kind['name']}", *(f"* {text}" for text in texts)] if texts else []
+    source[0] = source[0].replace("NEXT-VERSION", "\n\n".join(["## Next version", *lines]) if lines else "")

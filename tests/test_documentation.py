@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 
 EXAMPLE_FLAGS = doctest.ELLIPSIS  # texts of errors included: they are part of what is documented
 
+WIDTH = 90  # characters of a code block that a page shows without scrolling
+
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
 
 PACKAGE = Path(applyufunc.__file__).parent
@@ -34,7 +36,9 @@ def test_examples_of_a_page_run(page: str) -> None:
     for library in ("dask", "jax"):
         if f">>> import {library}" in text:
             pytest.importorskip(library)
-    assert doctest.testfile(str(ROOT / page), module_relative=False, optionflags=EXAMPLE_FLAGS).failed == 0
+    code = re.sub(r"^ *```.*$", "", text, flags=re.MULTILINE)  # a fence ends what is printed, as an empty line does
+    examples = doctest.DocTestParser().get_doctest(code, {"__name__": "__main__"}, page, str(ROOT / page), 0)
+    assert doctest.DocTestRunner(optionflags=EXAMPLE_FLAGS).run(examples).failed == 0
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -49,6 +53,19 @@ def import_or_skip(name: str) -> ModuleType:
         if error.name is None or error.name.startswith("applyufunc"):
             raise
         pytest.skip(f"{name} needs {error.name}")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_code_of_a_page_fits_its_column_and_ends_without_an_empty_line(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^ *```\w+\n(.*?)^ *```$", text, flags=re.MULTILINE | re.DOTALL)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > WIDTH] == []
+    assert [block for block in blocks if block.endswith("\n\n")] == []
+
+
+def test_reference_lists_every_public_name_once() -> None:
+    text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\.\. auto\w+:: (\w+)$", text, flags=re.MULTILINE)) == sorted(applyufunc.__all__)
 
 
 def test_reference_lists_every_option_once() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from applyufunc import __version__
 from applyufunc.__main__ import main
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -165,6 +166,42 @@ def test_picture_is_a_png(stride: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.usefixtures("demo_installed")
+@pytest.mark.parametrize("stride", [1, 3, 6, 9, 18, 30])
+def test_picture_cuts_no_label_and_shows_sea_as_sea(stride: int, tmp_path: Path) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    import numpy as np
+
+    from applyufunc._demo._picture import LAND, draw
+    from applyufunc._demo._runs import run_on
+    from applyufunc._demo._sea import read_sea
+
+    sea = read_sea(stride)
+    draw(sea, run_on("numpy", sea, ()), tmp_path / "trend.png")
+    pixels = image.imread(tmp_path / "trend.png")[:, :, :3]
+    for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]):
+        assert (edge == 1).all()  # white
+    is_grey = (np.abs(pixels - float(LAND)) < 0.01).all(axis=-1)
+    has_land = np.isnan(sea.anomalies).any()
+    assert is_grey.mean() > 0.01 if has_land else is_grey.mean() < 0.002
+
+
+@pytest.mark.usefixtures("demo_installed")
+@pytest.mark.parametrize("stride", [1, 30])
+def test_pixels_of_the_picture_are_as_wide_as_their_distance(stride: int) -> None:
+    pytest.importorskip("matplotlib")
+    import numpy as np
+
+    from applyufunc._demo._picture import _edges
+    from applyufunc._demo._sea import read_sea
+
+    sea = read_sea(stride)
+    for centres in (sea.latitudes, sea.longitudes):
+        edges = _edges(centres, sea.spacing)
+        np.testing.assert_allclose(np.diff(edges), 5 * stride)
+        np.testing.assert_allclose((edges[1:] + edges[:-1]) / 2, centres)
+
+
+@pytest.mark.usefixtures("demo_installed")
 def test_picture_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     folder = tmp_path / "trend.png"
@@ -174,11 +211,28 @@ def test_picture_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pyte
     assert line.startswith("applyufunc: error: the picture was not written: ")
 
 
+@pytest.mark.usefixtures("demo_installed")
+@pytest.mark.skipif(sys.platform == "win32", reason="a closed pipe is another error there")
+def test_reader_that_has_gone_ends_the_job_in_silence() -> None:
+    arguments = [sys.executable, "-m", "applyufunc", "--stride", "18", "--backends", "numpy", "--no-picture"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
+        job.stdout.close()
+        assert job.stderr.read() == b""
+    assert job.returncode == 141  # as a shell says it of a command that SIGPIPE ended
+
+
+def test_version_is_that_of_the_package() -> None:
+    shown = command("--version")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"applyufunc {__version__}\n", "")
+
+
 def test_help_names_every_option_and_gives_examples() -> None:
     shown = command("--help")
     assert (shown.returncode, shown.stderr) == (0, "")
-    for option in ("--backends", "--chunks", "--stride", "--picture", "--no-picture", "examples:", "exit status:"):
+    for option in ("--backends", "--chunks", "--stride", "--picture", "--no-picture", "--version"):
         assert option in shown.stdout
+    for heading in ("examples:", "exit status:"):
+        assert heading in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 100
 
 

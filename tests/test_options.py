@@ -140,14 +140,14 @@ def test_allow_rechunk_is_another_name_of_core_chunks():
         ("kernel_arrays", "jax", "kernel_arrays takes 'numpy' or 'same', got 'jax'"),
         ("core_chunks", "split", "core_chunks takes 'merge' or 'refuse', got 'split'"),
         ("core_chunks", ["merge"], "core_chunks takes 'merge' or 'refuse', got ['merge']"),
-        ("budget", 0, "budget takes a positive number of bytes, or text such as '128 MiB', got 0"),
+        ("budget", 0, "budget takes a positive number of bytes, text such as '128 MiB', or 'keep', got 0"),
         ("budget", 2.5, "budget (bytes) takes an integer, got 2.5"),
         ("kernel_token", 3, "kernel_token takes a string, got 3"),
         ("kwargs", [1], "kwargs takes a mapping of the kernel's keyword arguments, got [1]"),
         ("kwargs", {1: 2}, "kwargs takes a mapping of the kernel's keyword arguments, got {1: 2}"),
-        ("budget", "foo", "budget takes a positive number of bytes, or text such as '128 MiB', got 'foo'"),
-        ("budget", "-5MB", "budget takes a positive number of bytes, or text such as '128 MiB', got '-5MB'"),
-        ("budget", "0", "budget takes a positive number of bytes, or text such as '128 MiB', got '0'"),
+        ("budget", "foo", "budget takes a positive number of bytes, text such as '128 MiB', or 'keep', got 'foo'"),
+        ("budget", "-5MB", "budget takes a positive number of bytes, text such as '128 MiB', or 'keep', got '-5MB'"),
+        ("budget", "0", "budget takes a positive number of bytes, text such as '128 MiB', or 'keep', got '0'"),
         ("keepdims", 3, "keepdims takes True or False, got 3"),
         ("meta", 5, "meta takes an array, or a tuple with one for each output, got 5"),
         ("meta", (np.ones(1), "f8"), "meta takes an array, or a tuple with one for each output, got 'f8'"),
@@ -232,6 +232,10 @@ def test_leave_to_transfer_is_of_one_thread():
         thread.start()
         thread.join()
     assert seen == [False]
+
+
+def test_a_budget_may_be_to_keep_the_size_of_blocks():
+    assert made(budget="keep").budget == "keep"
 
 
 @pytest.mark.parametrize(

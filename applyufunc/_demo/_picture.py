@@ -12,6 +12,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from ._report import SIGNIFICANT
@@ -48,22 +50,34 @@ def _draw_map(figure: Figure, axes: Any, sea: Sea, run: Run, pixel: tuple[int, .
     limit = _colour_limit(slope)
     axes.set_facecolor(LAND)
     colours = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}  # told apart with any colour vision
-    mesh = axes.pcolormesh(sea.longitudes, sea.latitudes, np.ma.masked_invalid(slope), shading="nearest", **colours)
+    south_north, west_east = _edges(sea.latitudes, sea.spacing).clip(-90, 90), _edges(sea.longitudes, sea.spacing)
+    mesh = axes.pcolormesh(west_east, south_north, np.ma.masked_invalid(slope), **colours)
     at_latitude, at_longitude = np.nonzero(run.p_value < SIGNIFICANT)
     axes.plot(sea.longitudes[at_longitude], sea.latitudes[at_latitude], "k.", markersize=2.5)
-    framed = (sea.longitudes[pixel[1]], sea.latitudes[pixel[0]])
-    for colour, width in (("w", 4), ("k", 1.5)):  # a white rim, or the frame is lost on dark pixels
-        axes.plot(*framed, "s", color=colour, markersize=13, fillstyle="none", markeredgewidth=width)
-    axes.set_aspect(1 / np.cos(np.deg2rad(np.mean(sea.latitudes))))
+    axes.add_patch(_frame(*west_east[pixel[1] :][:2], *south_north[pixel[0] :][:2]))
+    aspect = 1 / np.cos(np.deg2rad(np.mean(sea.latitudes)))
+    axes.set_aspect(aspect, anchor="W")  # centred, the layout would leave too little room for the labels
     axes.xaxis.set_major_formatter(lambda degrees, _: _longitude(degrees))
     axes.yaxis.set_major_formatter(lambda degrees, _: _latitude(degrees))
     axes.set_title(f"Trend of winter sea temperature; dots: p < {SIGNIFICANT:g}, grey: land")
-    figure.colorbar(mesh, ax=axes, label="Theil-Sen slope (°C per decade)", extend="both")
+    figure.colorbar(mesh, ax=axes, label="Theil-Sen slope (°C per decade)", extend="both", panchor=False)
 
 
 def _colour_limit(slope: NDArray[np.float64]) -> float:
     """Return the slope of the strongest colour; a few pixels go beyond it, so that the others differ in colour."""
     return max(float(np.nanquantile(np.abs(slope), 0.98)), 0.01) if np.isfinite(slope).any() else 1.0
+
+
+def _edges(centres: NDArray[np.float64], spacing: float) -> NDArray[np.float64]:
+    """Return where pixels begin and end, one more than there are pixels; of one pixel too."""
+    return np.append(centres, centres[-1] + spacing) - spacing / 2
+
+
+def _frame(west: float, east: float, south: float, north: float) -> Rectangle:
+    """Return a frame around a pixel, with a white rim, or it is lost on dark pixels; at the map's edge it is whole."""
+    rim = [withStroke(linewidth=4, foreground="w")]
+    corner, width, height = (west, south), east - west, north - south
+    return Rectangle(corner, width, height, fill=False, linewidth=1.5, path_effects=rim, clip_on=False, zorder=3)
 
 
 def _draw_series(axes: Any, sea: Sea, run: Run, pixel: tuple[int, ...]) -> None:
@@ -78,6 +92,8 @@ def _draw_series(axes: Any, sea: Sea, run: Run, pixel: tuple[int, ...]) -> None:
     axes.set_xlabel("winter (January)")
     axes.set_ylabel("anomaly (°C)")
     axes.margins(x=0.02, y=0.2)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.15 * (high - low))  # room for the legend
     axes.legend(frameon=False, loc="upper left")
     axes.spines[["top", "right"]].set_visible(False)
 

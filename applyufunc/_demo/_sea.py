@@ -30,6 +30,7 @@ class Sea:
     years: NDArray[np.float64]  # (time,): middle of each winter, in years AD
     latitudes: NDArray[np.float64]  # (lat,): centres of pixels, degrees north
     longitudes: NDArray[np.float64]  # (lon,): centres of pixels, degrees east, beyond 180 in the eastern Pacific
+    spacing: float  # degrees between the centres of neighbouring pixels, in latitude and in longitude
     anomalies: NDArray[np.float64]  # (time, lat, lon): °C; NaN over land
 
 
@@ -45,6 +46,7 @@ def read_sea(stride: int = 1) -> Sea:
         years=1800 + days / 365.2425,  # "days since 1800-1-1 00:00:00"
         latitudes=latitudes[::stride],
         longitudes=longitudes[::stride],
+        spacing=stride * float(latitudes[1] - latitudes[0]),  # 5 degrees, in longitude too
         anomalies=np.where(anomalies == missing, np.nan, anomalies)[:, ::stride, ::stride],
     )
 
