@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applyufunc import AlignmentError
+
+pytest.importorskip("dask.array")  # the modules here do without it, the package that they are in does not
+
 from applyufunc._lowering._dask._chunk_costs import Costs, rechunk_work
 from applyufunc._lowering._dask._chunks import ArgumentChunks, OutputCore, plan_chunks
 

@@ -11,6 +11,7 @@ import pytest
 
 import applyufunc as au
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 xpx = pytest.importorskip("array_api_extra")
 
@@ -203,7 +204,8 @@ def test_chunked_core_dims_are_merged_by_default(x):
 def test_merging_core_dims_leaves_loop_chunks_as_they_are():
     x = da.ones((4, 6), chunks=(4, 3))
     options = {"output_dtypes": float, "allow_rechunk": True}
-    assert da.apply_gufunc(total, "(n)->()", x, **options).chunks == ((2, 2),)
+    if dask.__version__ >= "2026":  # earlier versions merge as we do
+        assert da.apply_gufunc(total, "(n)->()", x, **options).chunks == ((2, 2),)
     assert au.apply_ufunc(total, "(n)->()", x, **options).chunks == ((4,),)
 
 
