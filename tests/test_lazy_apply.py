@@ -213,6 +213,8 @@ def assert_same(ours, theirs):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_call_form_gives_what_array_api_extra_gives(form, backend, as_numpy):
+    if backend.name == "dask" and form is input_without_dims and pytest.importorskip("dask").__version__ < "2025":
+        pytest.skip("computed, upstream's result has another dtype than Dask said")
     arrays = arguments(backend)
     ours, theirs = (
         backend.run(lambda *arrays, lazy_apply=lazy_apply: form(lazy_apply, *arrays, as_numpy=as_numpy), *arrays)
