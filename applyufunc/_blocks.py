@@ -22,7 +22,7 @@ from ._errors import UnknownDTypeError
 from ._expectation import Expectation
 from ._kernel import Kernel
 from ._options import OutputSizes
-from ._ownership import collect_items, copy_of, own
+from ._ownership import Items, collect_items, copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, check_batch, check_items, empty_outputs
 from ._signature import CoreDim, Signature
@@ -41,6 +41,7 @@ class BlockRunner:
     keywords: Keywords
     output_sizes: OutputSizes
     dtypes: tuple[np.dtype[Any], ...] | None  # of the outputs; None: whatever the kernel returns
+    found: bool = False  # whether the dtypes are those that a call on made-up values gave
 
     def __call__(self, *blocks: Array, location: Sequence[slice] = ()) -> tuple[Array, ...]:
         """Return the outputs for one block of each array argument, which nobody else holds.
@@ -48,14 +49,20 @@ class BlockRunner:
         `location` says, for messages, which part of each loop dim the block is.
         """
         args = self.insert_constants(blocks)
+        expected = waiting = None
         try:
             plan = make_plan(self.signature, input_shapes(args, self.signature), self.output_sizes)
             expected = _expectation(self, plan, blocks)
             if plan.is_empty and self.dtypes is not None:
                 return empty_outputs(expected)
-            return self._run(args, expected)
+            if not self.kernel.vectorize:
+                return self._run_on_batch(args, expected)
+            waiting = _items(_arrange(args, plan, self.kernel), plan, self.kernel)
+            returned = self._run_on_items(waiting, expected)
+            waiting = None
+            return check_items(returned, expected)
         except Exception as error:
-            _add_note(error, _situation(self, args, location))
+            _add_note(error, _Situation(self, args, location, expected, waiting).text())
             raise
 
     def insert_constants(self, blocks: Sequence[Array]) -> tuple[Any, ...]:
@@ -71,21 +78,18 @@ class BlockRunner:
         constants = dict(self.constants)
         return tuple(position for position in range(self.signature.nin) if position not in constants)
 
-    def _run(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
+    def _run_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
         with self.kernel.guard():  # until the outputs are out of the reach of the kernel's next call
-            if not self.kernel.vectorize:
-                return own(self._call_on_batch(args, expected))
-            returned = self._call_on_items(args, expected)
-        return check_items(returned, expected)
+            return own(self._call_on_batch(args, expected))
 
     def _call_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
         """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
         return check_batch(self._function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
 
-    def _call_on_items(self, args: Sequence[Any], expected: Expectation) -> Sequence[Any]:
+    def _run_on_items(self, items: Iterator[tuple[Any, ...]], expected: Expectation) -> Items:
         """Return what the kernel returned for each item."""
-        items = _items(_arrange(args, expected.plan, self.kernel), expected.plan, self.kernel)
-        return collect_items(starmap(self._function(expected), items), expected)
+        with self.kernel.guard():
+            return collect_items(starmap(self._function(expected), items), expected)
 
     def _function(self, expected: Expectation) -> Callable[..., Any]:
         """Return the function to call with the arguments alone."""
@@ -160,8 +164,10 @@ def _expectation(runner: BlockRunner, plan: Plan, blocks: Sequence[Array]) -> Ex
     # JAX moves what is made on its default device to where it is needed by itself, and a sharding fits one shape only.
     place = None if xp is np or is_jax_array(blocks[0]) else device(blocks[0])
     masked = any(isinstance(block, np.ma.MaskedArray) for block in blocks)
+    objects = xp is np and any(block.dtype.kind == "O" for block in blocks)
     strings = next((block.dtype for block in blocks if xp is np and block.dtype.kind == "T"), None)
-    return Expectation(plan, runner.dtypes, _thin_axes(plan, dict(runner.constants)), xp, place, masked, strings)
+    thin = _thin_axes(plan, dict(runner.constants))
+    return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, strings)
 
 
 def _thin_axes(plan: Plan, constants: Collection[int]) -> tuple[bool, ...]:
@@ -209,7 +215,7 @@ def _protect(array: Array, kernel: Kernel) -> Array:
 def _read_only_masked(array: Any) -> Any:
     """Return a masked view whose data refuse writing, and whose mask is its own."""
     data, mask = np.ma.getdata(array).view(), np.ma.getmask(array)
-    view = np.ma.MaskedArray(data, mask=mask, copy=False, fill_value=array.fill_value)
+    view = np.ma.MaskedArray(data, mask, copy=False, fill_value=array.fill_value, hard_mask=array.hardmask)
     view.flags.writeable = False
     view.unshare_mask()
     return view
@@ -249,10 +255,45 @@ def _add_note(error: Exception, note: str) -> None:
             error.add_note(note)
 
 
-def _situation(runner: BlockRunner, args: Sequence[Any], location: Sequence[slice]) -> str:
-    block = f", block {location_text(location)}" if location else ""
-    described = ", ".join(map(_describe, args))
-    return f"in kernel {runner.kernel.name!r} with signature {str(runner.signature)!r}, called with {described}{block}"
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """What was going on when something failed."""
+
+    runner: BlockRunner
+    args: Sequence[Any]
+    location: Sequence[slice]
+    expected: Expectation | None  # None: the shapes do not fit
+    waiting: Iterator[Any] | None  # the items that the kernel has not been called with yet; None: it is not running
+
+    def text(self) -> str:
+        """Write what the kernel was called with, and, where that is something else, what the caller gave."""
+        given = ", ".join(map(_describe, self.args))
+        seen = given if self.expected is None else ", ".join(_seen(self.runner, self.args, self.expected.plan))
+        source = "" if seen == given else f", for arguments {given}"
+        block = f", block {location_text(self.location)}" if self.location else ""
+        name, signature = self.runner.kernel.name, str(self.runner.signature)
+        return f"in kernel {name!r} with signature {signature!r}, called with {seen}{self._item()}{source}{block}"
+
+    def _item(self) -> str:
+        """Write which item the kernel was called with last, found from how many are left."""
+        if self.waiting is None or self.expected is None or not self.expected.plan.n_loop:
+            return ""
+        n_items = math.prod(size or 0 for size in self.expected.plan.loop_shape)
+        item = self.expected.item_text(n_items - 1 - sum(1 for _ in self.waiting))
+        return f" (item {item} of the block)" if self.location else f" (item {item})"
+
+
+def _seen(runner: BlockRunner, args: Sequence[Any], plan: Plan) -> Iterator[str]:
+    """Return each argument as the kernel sees it: see `_arrange` and `_items`."""
+    sizes = dict(plan.sizes)
+    for arg, operand, dims in zip(args, plan.inputs, plan.signature.inputs, strict=True):
+        if is_constant(arg) or operand is None:
+            yield _describe(arg)
+            continue
+        loop = (1,) * (plan.n_loop - operand.n_loop) + operand.loop_shape
+        pairs = zip(dims, operand.core_shape, strict=True)
+        core = tuple(sizes[dim.label] if dim.stretches else size for dim, size in pairs)
+        yield f"{arg.dtype}{shape_text(core if runner.kernel.vectorize else (*loop, *core))}"
 
 
 def _describe(arg: Any) -> str:

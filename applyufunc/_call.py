@@ -92,7 +92,8 @@ def make_call(
     constants = tuple((position, arg) for position, arg in enumerate(args) if is_constant(arg))
     runner = BlockRunner(kernel, signature, constants, keywords, sizes, dtypes=None)
     dtypes = _find_dtypes(runner, plan, args, options, lowering)
-    return Call(dataclasses.replace(runner, dtypes=dtypes), plan, options)
+    found = dtypes is not None and _wanted_dtypes(options) is None
+    return Call(dataclasses.replace(runner, dtypes=dtypes, found=found), plan, options)
 
 
 def _find_dtypes(

@@ -1,7 +1,7 @@
 """One array to the dtype that was declared: `cast` follows NumPy's ``same_kind`` and loses nothing in silence.
 
 In: an array that a kernel returned, a NumPy dtype, words that name the output. Out: an array of that dtype, or an
-error.
+error. What `cast` does for NumPy's arrays is told apart here for those of any library, by their types.
 """
 
 from __future__ import annotations
@@ -9,35 +9,36 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from array_api_compat import is_array_api_obj
 
 from ._errors import OutputDTypeError, OutputRangeError
 from ._typing import Array, DType, Namespace
 
-__all__ = ["astype", "cast", "check_range", "library_dtype", "may_cast", "numpy_dtype"]
+__all__ = ["astype", "cast", "check_range", "does_not_cast", "is_array", "library_dtype", "may_cast", "numpy_dtype"]
 
 
-def cast(array: Array, dtype: np.dtype[Any], what: str, *, weak: bool = False) -> Array:
+def cast(array: Array, dtype: np.dtype[Any], what: str, *, weak: bool = False, found: bool = False) -> Array:
     """Return a NumPy array as `dtype`; what does not fit is refused in the name of `what`.
 
     Values are `weak` where they came as Python numbers, which have no dtype of their own: integers then cast to any
-    that holds them, unsigned ones too.
+    that holds them, unsigned ones too. A number too large for a float becomes inf, with NumPy's warning. The dtype was
+    `found` where nobody declared it.
     """
     if array.dtype == dtype:
         return array
+    if weak and _are_large_integers(array, dtype):
+        return _cast_large_integers(array, dtype, what, found=found)
     if not may_cast(array.dtype, dtype, weak=weak):
-        raise OutputDTypeError(
-            f"{what}: kernel returned {array.dtype}, which does not cast to the declared {dtype} (rule: same_kind)"
-        )
+        raise does_not_cast(array.dtype, dtype, what, found=found)
     if array.dtype.kind in "iu" and dtype.kind in "iu" and array.size:
         values = array.compressed() if isinstance(array, np.ma.MaskedArray) else array
         if values.size:
-            check_range(int(values.min()), int(values.max()), dtype, what)
+            check_range(int(values.min()), int(values.max()), dtype, what, found=found)
     if array.dtype.names and dtype.names:
-        return _cast_fields(array, dtype, what)
+        return _cast_fields(array, dtype, what, found=found)
     if any(array.dtype.kind in kinds and dtype.kind in kinds for kinds in _CUTTING_KINDS):
-        return _cast_uncut(array, dtype, what)
-    with np.errstate(over="ignore"):  # a float too large for a narrower one becomes inf, as in NumPy
-        return array.astype(dtype)
+        return _cast_uncut(array, dtype, what, found=found)
+    return array.astype(dtype)
 
 
 def may_cast(source: np.dtype[Any], target: np.dtype[Any], *, weak: bool = False) -> bool:
@@ -49,14 +50,23 @@ def may_cast(source: np.dtype[Any], target: np.dtype[Any], *, weak: bool = False
     return np.can_cast(_plain(source), _plain(target), "same_kind")
 
 
-def check_range(low: int, high: int, dtype: np.dtype[Any], what: str) -> None:
+def check_range(low: int, high: int, dtype: np.dtype[Any], what: str, *, found: bool = False) -> None:
     """Refuse integers that an integer dtype cannot hold."""
     limits = np.iinfo(dtype)
     if low < limits.min or high > limits.max:
-        value = low if low < limits.min else high
+        value = _integer_text(low if low < limits.min else high)
         raise OutputRangeError(
-            f"{what}: kernel returned {value}, which the declared {dtype} cannot hold ({limits.min} to {limits.max})"
+            f"{what}: kernel returned {value}, which {_named(dtype, found)} cannot hold ({limits.min} to {limits.max})"
+            f"{_cure(dtype, found)}"
         )
+
+
+def does_not_cast(source: object, dtype: np.dtype[Any], what: str, *, found: bool = False) -> OutputDTypeError:
+    """Return the refusal of values of one dtype where another is wanted."""
+    return OutputDTypeError(
+        f"{what}: kernel returned {source}, which does not cast to {_named(dtype, found)} (rule: same_kind)"
+        f"{_cure(dtype, found)}"
+    )
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
@@ -81,8 +91,57 @@ def library_dtype(dtype: np.dtype[Any], xp: Namespace) -> DType:
     return dtype if xp is np else getattr(xp, dtype.name, dtype)
 
 
+def is_array(value: object) -> bool:
+    """Tell an array of any library by its type; an object may answer to every name that it is asked for."""
+    return is_array_api_obj(value) and (
+        hasattr(type(value), "__array_namespace__") or not hasattr(value, "__array_namespace__")
+    )
+
+
 _CUTTING_KINDS: Final = ("SU", "M", "m")
 """Kinds between which ``same_kind`` cuts: text to fewer characters, times to a coarser unit or past its limits."""
+
+
+_NUMBERS_THAT_FIT: Final = {
+    "i": frozenset({bool, int}),
+    "u": frozenset({bool, int}),
+    "f": frozenset({bool, int, float}),
+    "c": frozenset({bool, int, float, complex}),
+}
+"""Python's numbers that a dtype of each kind takes."""
+
+
+def _integer_text(value: int) -> str:
+    """Write an integer; Python itself refuses to write one of thousands of digits."""
+    return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
+
+
+def _named(dtype: np.dtype[Any], found: bool) -> str:
+    return str(dtype) if found else f"the declared {dtype}"
+
+
+def _cure(dtype: np.dtype[Any], found: bool) -> str:
+    return f"; {dtype} is what a call on made-up values gave: pass output_dtypes" if found else ""
+
+
+def _are_large_integers(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Tell Python's numbers of which NumPy makes objects, since some are integers of more than 64 bits."""
+    if array.dtype.kind != "O" or dtype.kind not in _NUMBERS_THAT_FIT:
+        return False
+    kinds = set(map(type, array.flat)) - _NUMBERS_THAT_FIT[dtype.kind]
+    return all(issubclass(kind, np.generic) and may_cast(np.dtype(kind), dtype, weak=True) for kind in kinds)
+
+
+def _cast_large_integers(array: Array, dtype: np.dtype[Any], what: str, *, found: bool) -> Array:
+    if dtype.kind in "iu":
+        check_range(min(array.flat, default=0), max(array.flat, default=0), dtype, what, found=found)
+        return array.astype(dtype)
+    try:
+        return cast(array.astype(np.result_type(dtype, np.float64)), dtype, what)
+    except OverflowError:
+        raise OutputRangeError(
+            f"{what}: kernel returned an integer that {_named(dtype, found)} cannot hold{_cure(dtype, found)}"
+        ) from None
 
 
 def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -92,15 +151,15 @@ def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.int8 if "int" in dtype.name else np.float32)
 
 
-def _cast_fields(array: Array, dtype: np.dtype[Any], what: str) -> Array:
+def _cast_fields(array: Array, dtype: np.dtype[Any], what: str, *, found: bool) -> Array:
     """Cast every field by itself, so that each is checked."""
     result = np.ma.empty(array.shape, dtype) if isinstance(array, np.ma.MaskedArray) else np.empty(array.shape, dtype)
     for source, target in zip(array.dtype.names or (), dtype.names or (), strict=True):
-        result[target] = cast(array[source], dtype[target].base, f"{what}, field {target}")
+        result[target] = cast(array[source], dtype[target].base, f"{what}, field {target}", found=found)
     return result
 
 
-def _cast_uncut(array: Array, dtype: np.dtype[Any], what: str) -> Array:
+def _cast_uncut(array: Array, dtype: np.dtype[Any], what: str, *, found: bool) -> Array:
     """Cast, and compare values with what is left of them on the way back: it finds times past a unit's limits too."""
     try:
         result = array.astype(dtype)
@@ -110,5 +169,7 @@ def _cast_uncut(array: Array, dtype: np.dtype[Any], what: str) -> Array:
     if array.dtype.kind in "mM":
         kept = kept | (np.isnat(array) & np.isnat(result))
     if not np.ma.filled(kept, True).all():
-        raise OutputRangeError(f"{what}: kernel returned {array.dtype} values that the declared {dtype} would cut")
+        raise OutputRangeError(
+            f"{what}: kernel returned {array.dtype} values that {_named(dtype, found)} would cut{_cure(dtype, found)}"
+        )
     return result

@@ -8,6 +8,7 @@ that tells one kind of blocks from another.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
@@ -22,7 +23,7 @@ from ._options import UpTo
 from ._plan import Operand, Plan
 from ._typing import Array, DType
 
-__all__ = ["InputDType", "declared_dtypes", "discovered_dtypes"]
+__all__ = ["InputDType", "check_declared", "declared_dtypes", "discovered_dtypes"]
 
 InputDType: TypeAlias = Any
 """A NumPy dtype, the Python type of a weak scalar, or None for a None argument."""
@@ -46,6 +47,15 @@ def declared_dtypes(
     if len(each) != nout:
         raise OptionError(f"output_dtypes has {len(each)} dtype(s), expected {nout}: one per output, or one for all")
     return tuple(_read_dtype(dtype, default_dtype) for dtype in each)
+
+
+def check_declared(output_dtypes: Any, nout: int) -> None:
+    """Refuse what is wrong with declared dtypes whatever the inputs are; a name may belong to a library to come."""
+    if output_dtypes is None or _is_rule(output_dtypes):
+        return
+    each = output_dtypes if isinstance(output_dtypes, (list, tuple)) else (output_dtypes,)
+    known = [np.dtype(bool) if _may_be_registered(dtype) else dtype for dtype in each]
+    declared_dtypes(known if each is output_dtypes else known[0], (), nout, np.dtype)
 
 
 def discovered_dtypes(
@@ -91,6 +101,11 @@ def _read_dtype(dtype: DType, default_dtype: Callable[[type], np.dtype[Any]]) ->
     if found in (np.dtype("M8"), np.dtype("m8")):
         raise OptionError(f"output_dtypes has {found} without a unit, expected one such as '{found}[s]'")
     return found
+
+
+def _may_be_registered(dtype: DType) -> bool:
+    """Tell the name of a number's dtype, such as ``bfloat16``, which NumPy knows once ml_dtypes is imported."""
+    return re.match(r"(bfloat|float|u?int|complex)\d", str(dtype).rpartition(".")[2]) is not None
 
 
 def _table_dtypes(runner: BlockRunner, input_dtypes: Sequence[InputDType]) -> tuple[np.dtype[Any], ...] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ._plan import Plan
+from ._plan import Plan, shape_text
 from ._typing import Namespace
 
 __all__ = ["Expectation"]
@@ -22,15 +22,26 @@ class Expectation:
 
     plan: Plan
     dtypes: tuple[np.dtype[Any], ...] | None  # None: whatever is returned
+    found: bool  # whether the dtypes are those that a call on made-up values gave
     thin: tuple[bool, ...]  # loop axes that a batch may return with length 1, since some array argument came so
     xp: Namespace  # the library that the outputs belong to
     device: Any = None  # of that library, for arrays made here; None: its default
     masked: bool = False  # whether an argument is a masked array
+    objects: bool = False  # whether an argument is an array of objects, so that any object may be an item
     strings: np.dtype[Any] | None = None  # an argument's StringDType, whose scalars are Python's strings
 
     def dtype(self, position: int) -> np.dtype[Any] | None:
         """Return the declared dtype of one output."""
         return None if self.dtypes is None else self.dtypes[position]
+
+    def takes_objects(self, position: int) -> bool:
+        """Tell whether what is no array may be an item of one output."""
+        return self.objects if self.dtypes is None else self.dtypes[position].kind == "O"
+
+    def item_text(self, place: int) -> str:
+        """Write which loop item is at a place in the order of the loop: a number, or an index of several."""
+        index = np.unravel_index(place, [size or 0 for size in self.plan.loop_shape])
+        return str(index[0]) if len(index) == 1 else shape_text(map(int, index))
 
     @property
     def placement(self) -> dict[str, Any]:

@@ -7,10 +7,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from ._dtypes import check_declared
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
 from ._options import CALL_OPTIONS, OptionKeywords, Options, Parameters, make_options, read_options, split_keywords
+from ._plan import check_output_dims
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
 
@@ -109,7 +111,7 @@ class GUFunc(Generic[P, R]):
         Raises
         ------
         OptionError
-            If a name is no option, or a value is none that it takes.
+            If a name is no option, or a value is none that it takes with this signature.
 
         Examples
         --------
@@ -122,6 +124,7 @@ class GUFunc(Generic[P, R]):
         array([1, 4])
         """
         changed = make_options(self._options, read_options(options))
+        _check_options(changed, self._signature)
         return type(self)(self.__wrapped__, self._signature, changed, self._home)
 
     def __repr__(self) -> str:
@@ -146,9 +149,14 @@ class _Decorator:
     @overload
     def __call__(self, func: Callable[P, SeveralOutputs]) -> GUFunc[P, SeveralOutputs]: ...
     def __call__(self, func: Callable[P, Any]) -> GUFunc[P, Any]:
+        if isinstance(func, (classmethod, staticmethod)):
+            kind = type(func).__name__
+            raise OptionError(f"gufunc(...) decorates a function, got a {kind}: put @{kind} above @gufunc(...)")
         if not callable(func):
             raise OptionError(f"gufunc(...) decorates a function, got {func!r}: call the object that comes out of it")
-        return GUFunc(func, read_signature(self._signature, func), self._options, home_of(func))
+        signature = read_signature(self._signature, func)
+        _check_options(self._options, signature)
+        return GUFunc(func, signature, self._options, home_of(func))
 
 
 def gufunc(signature: str | Signature | None = None, /, **options: Unpack[OptionKeywords]) -> _Decorator:
@@ -214,7 +222,7 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
     SignatureError
         If the signature does not follow the grammar.
     OptionError
-        If a keyword is no option, or has a value that it cannot have.
+        If a keyword is no option, or has a value that it cannot have with this signature.
 
     Examples
     --------
@@ -252,6 +260,12 @@ def home_of(func: object) -> Home | None:
     """Return where a module will hold the gufunc object of a function, if it decorates one at its place."""
     module, qualname = getattr(func, "__module__", None), getattr(func, "__qualname__", None)
     return Home(module, qualname) if isinstance(module, str) and isinstance(qualname, str) else None
+
+
+def _check_options(options: Options, signature: Signature) -> None:
+    """Refuse what no call could use: dtypes and sizes that do not fit the signature."""
+    check_declared(options.output_dtypes, signature.nout)
+    check_output_dims(signature, (label for label, _ in options.output_sizes))
 
 
 def _scalars(number: int) -> str:

@@ -61,7 +61,8 @@ class UpTo:
     ...     return values, len(values)
     >>> rows = np.array([[3, 1, 3], [2, 2, 2]])
     >>> values, count = au.apply_ufunc(
-    ...     distinct, "(n)->(k),()", rows, vectorize=True, output_sizes={"k": au.UpTo(3, fill_value=-1)}
+    ...     distinct, "(n)->(k),()", rows,
+    ...     vectorize=True, output_sizes={"k": au.UpTo(3, fill_value=-1)},
     ... )
     >>> values
     array([[ 1,  3, -1],

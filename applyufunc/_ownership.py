@@ -13,8 +13,10 @@ from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj, is_jax_array
+from array_api_compat import array_namespace, is_jax_array
 
+from ._casting import is_array
+from ._errors import KernelError
 from ._expectation import Expectation
 from ._plan import Operand
 from ._typing import Array
@@ -38,22 +40,34 @@ def collect_items(returned: Iterable[Any], expected: Expectation) -> Items:
 
     What is alike goes row by row into one array, which costs less than to stack it later; all else is copied.
     """
+    n_items = math.prod(size or 0 for size in expected.plan.loop_shape)
     if _are_objects(expected):
-        return list(returned)  # which are kept themselves, whatever they are
+        return _checked(list(returned), n_items)  # which are kept themselves, whatever they are
     values = iter(returned)
     first = list(islice(values, 1))
     if not first or type(first[0]) is not np.ndarray or not _is_as_declared(first[0], expected.plan.outputs[0]):
-        return [value if type(value) in _SCALARS else _kept(value) for value in chain(first, values)]
-    return _collect_rows(first[0], values, math.prod(size or 0 for size in expected.plan.loop_shape))
+        kept = [value if type(value) in _SCALARS else _kept(value) for value in chain(first, values)]
+        return _checked(kept, n_items)
+    return _collect_rows(first[0], values, n_items)
 
 
 def copy_of(array: Array) -> Array:
     """Return a copy of an array of any library; anything else as it is."""
+    if isinstance(array, np.ma.mvoid):  # a masked record, which has no `copy` that works
+        data, mask = array.data.copy(), array.mask.copy()
+        return np.ma.mvoid(data, mask, hardmask=array.hardmask)  # type: ignore[no-untyped-call]
     if isinstance(array, (np.ndarray, np.void)):  # a record may be a view
         return array.copy()
-    if isinstance(array, np.generic) or not is_array_api_obj(array):
+    if isinstance(array, np.generic) or not is_array(array):
         return array
     return array_namespace(array).asarray(array, copy=True)
+
+
+def _checked(values: Sequence[Any], n_items: int) -> Sequence[Any]:
+    """Return the values of all items; a StopIteration that the kernel raised looks like the end of the loop."""
+    if len(values) < n_items:
+        raise KernelError("kernel raised StopIteration")
+    return values
 
 
 def _owned(outputs: tuple[Array, ...], place: int) -> Array:
@@ -95,17 +109,20 @@ def _collect_rows(first: np.ndarray[Any, Any], others: Iterator[Any], n_items: i
     shape, dtype = first.shape, first.dtype
     rows = np.empty((n_items, *shape), dtype)
     rows[0] = first
-    for place, value in enumerate(others, start=1):
+    n_rows = 1
+    for value in others:
         if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
-            return [*rows[:place], *map(_kept, chain((value,), others))]
-        rows[place] = value
+            return _checked([*rows[:n_rows], *map(_kept, chain((value,), others))], n_items)
+        rows[n_rows] = value
+        n_rows += 1
+    _checked(range(n_rows), n_items)
     return rows
 
 
 def _kept(value: Any) -> Any:
     """Return a copy of an item, or of what is in it."""
     if isinstance(value, np.ndarray):
-        return value.copy()
+        return copy_of(value)
     if isinstance(value, (list, tuple)):
         parts = [part if type(part) in _SCALARS else _kept(part) for part in value]
         return tuple(parts) if isinstance(value, tuple) else parts

@@ -18,7 +18,7 @@ from ._options import OutputSize, OutputSizes, SizeRule, UpTo
 from ._signature import CoreDim, Signature
 from ._typing import Shape
 
-__all__ = ["Operand", "Plan", "core_sizes", "fix_output_sizes", "make_plan", "shape_text"]
+__all__ = ["Operand", "Plan", "check_output_dims", "core_sizes", "fix_output_sizes", "make_plan", "shape_text"]
 
 _CACHE_SIZE: Final = 4096  # plans; one is a few hundred bytes
 
@@ -81,7 +81,8 @@ def make_plan(signature: Signature, shapes: tuple[Shape | None, ...], output_siz
         None if shape is None else _operand(dims, shape) for dims, shape in zip(signature.inputs, shapes, strict=True)
     )
     loop_shape = _broadcast_loops(inputs)
-    given = _checked_output_sizes(signature, output_sizes)
+    check_output_dims(signature, (label for label, _ in output_sizes))
+    given = dict(output_sizes)
     outputs = tuple(_output(dims, loop_shape, sizes, given) for dims in signature.outputs)
     bounds = tuple((label, size) for label, size in output_sizes if isinstance(size, UpTo))
     return Plan(signature, inputs, outputs, loop_shape, tuple(sizes.items()), bounds)
@@ -104,6 +105,21 @@ def fix_output_sizes(
 ) -> OutputSizes:
     """Replace callables by the sizes that they give, for the known sizes and those keywords that they take."""
     return tuple((label, _fixed_size(label, rule, sizes, keywords)) for label, rule in rules)
+
+
+def check_output_dims(signature: Signature, labels: Iterable[str]) -> None:
+    """Refuse labels in `output_sizes` that no output has."""
+    of_inputs = {dim.label for dims in signature.inputs for dim in dims}
+    of_outputs = {dim.label for dims in signature.outputs for dim in dims}
+    in_expressions = {name for dims in signature.outputs for dim in dims for name in dim.names}
+    known = of_outputs | (in_expressions - of_inputs)
+    for label in labels:
+        if label not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise OptionError(
+                f"output_sizes names dimension {label!r}, which no output of {str(signature)!r} has; the outputs' "
+                f"dimensions: {listed}"
+            )
 
 
 def shape_text(shape: Iterable[int | None]) -> str:
@@ -243,21 +259,6 @@ def _loop_size(axis: int, operands: list[tuple[int, Operand]]) -> int | None:
 
 def _loop_shapes(operands: list[tuple[int, Operand]]) -> str:
     return " and ".join(shape_text(operand.loop_shape) for _, operand in operands)
-
-
-def _checked_output_sizes(signature: Signature, output_sizes: OutputSizes) -> dict[str, OutputSize]:
-    of_inputs = {dim.label for dims in signature.inputs for dim in dims}
-    labels = {dim.label for dims in signature.outputs for dim in dims}
-    in_expressions = {name for dims in signature.outputs for dim in dims for name in dim.names}
-    known = labels | (in_expressions - of_inputs)
-    for label, _ in output_sizes:
-        if label not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            raise OptionError(
-                f"output_sizes names dimension {label!r}, which no output of {str(signature)!r} has; the outputs' "
-                f"dimensions: {listed}"
-            )
-    return dict(output_sizes)
 
 
 def _output(

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj
 
-from ._casting import astype, cast, check_range, library_dtype, may_cast, numpy_dtype
+from ._casting import astype, cast, check_range, does_not_cast, library_dtype, may_cast, numpy_dtype
 from ._errors import OutputDTypeError, OutputShapeError
 from ._expectation import Expectation
 from ._ownership import Items
 from ._padding import pad
 from ._plan import Operand, Plan, shape_text
+from ._returned import as_array, box, is_object, is_weak, kind_text
 from ._typing import Array, DType, Namespace
 
 __all__ = ["broadcast_to", "check_batch", "check_items", "empty_outputs"]
@@ -52,7 +52,8 @@ def broadcast_to(array: Array, shape: tuple[int, ...], xp: Namespace) -> Array:
     """Return a view of `array` with `shape`; a mask is stretched too."""
     if isinstance(array, np.ma.MaskedArray):
         mask = np.broadcast_to(np.ma.getmaskarray(array), shape)
-        return np.ma.MaskedArray(np.broadcast_to(np.ma.getdata(array), shape), mask=mask, copy=False)
+        data = np.broadcast_to(np.ma.getdata(array), shape)
+        return np.ma.MaskedArray(data, mask, copy=False, fill_value=array.fill_value, hard_mask=array.hardmask)
     return xp.broadcast_to(array, shape)
 
 
@@ -68,9 +69,9 @@ def _unpack(returned: Any, plan: Plan) -> Sequence[Any]:
         return (returned,)
     is_sequence = isinstance(returned, (tuple, list))
     if not is_sequence or len(returned) != signature.nout:
-        got = f"{type(returned).__name__}{f' of {len(returned)}' if is_sequence else ''}"
+        got = f"{kind_text(returned)}{f' of {len(returned)}' if is_sequence else ''}"
         raise OutputShapeError(
-            f"kernel returned a {got}, expected a tuple of {signature.nout}: one array per output of {str(signature)!r}"
+            f"kernel returned {got}, expected a tuple of {signature.nout}: one array per output of {str(signature)!r}"
         )
     return returned  # type: ignore[no-any-return]  # narrowed through is_sequence
 
@@ -86,38 +87,30 @@ def _unpack_items(returned: Items, plan: Plan) -> Iterable[Items]:
 def _check_output(position: int, value: Any, expected: Expectation) -> Array:
     """Return one output of a kernel that took the whole block."""
     what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
-    array = _as_array(value, dtype, what, expected)
+    array = as_array(value, position, expected)
     array = pad(array, output, dtype, array.dtype, what, expected)
     _check_shape(array.shape, output, expected, what)
     array = _broadcast_loops(array, expected)
-    return array if dtype is None else _cast(array, dtype, what, expected, weak=_is_weak(value))
+    return array if dtype is None else _cast(array, dtype, what, expected, weak=is_weak(value))
 
 
 def _check_item_values(position: int, values: Items, expected: Expectation) -> Array:
     """Return one output of a kernel that was called once for each item."""
     what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
-    if _is_object(dtype) and not output.n_core:
-        stacked = _stack_objects(values)
-    else:
-        stacked = _stack(values, output, dtype, what, expected)
+    stacked = box(values) if is_object(dtype) and not output.n_core else _stack(values, position, expected)
     if expected.masked and not isinstance(stacked, np.ma.MaskedArray):  # its type must not depend on the data
         stacked = np.ma.MaskedArray(stacked, copy=False)
     array = expected.xp.reshape(stacked, (*_known(expected.plan.loop_shape), *stacked.shape[1:]))
     if dtype is None:
         return array
-    return _cast(array, dtype, what, expected, weak=dtype.kind in "iu" and _are_weak(values, dtype))
+    kind = numpy_dtype(stacked.dtype).kind
+    may_be_weak = kind == "O" or (kind in "iu" and dtype.kind in "iu")
+    return _cast(array, dtype, what, expected, weak=may_be_weak and _are_weak(values, dtype))
 
 
-def _stack_objects(values: Sequence[Any]) -> Array:
-    """Return the values themselves in an array, whatever they are."""
-    stacked = np.empty(len(values), dtype=object)
-    for place, value in enumerate(values):
-        stacked[place] = value
-    return stacked
-
-
-def _stack(values: Items, output: Operand, dtype: np.dtype[Any] | None, what: str, expected: Expectation) -> Array:
+def _stack(values: Items, position: int, expected: Expectation) -> Array:
     """Stack the items of one output; dtypes promote over all of them, whatever their order."""
+    what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
     if isinstance(values, np.ndarray) and expected.xp is np and not expected.plan.bounds:
         return values  # rows of the core shape: see `collect_items`
     types = set(map(type, values))
@@ -127,7 +120,7 @@ def _stack(values: Items, output: Operand, dtype: np.dtype[Any] | None, what: st
         return np.asarray(values)
     if dtype is None and not output.n_core and _are_strings(values, expected.strings):
         return np.asarray(values, expected.strings)
-    arrays = [_as_array(value, dtype, what, expected) for value in values]
+    arrays = [as_array(value, position, expected, place) for place, value in enumerate(values)]
     common = dtype
     if dtype is None:
         strong = zip(arrays, values, strict=True)
@@ -182,58 +175,24 @@ def _stack_arrays(
     if dtype is None and common is not None:
         arrays = [astype(array, common, expected.xp) for array in arrays]
     padded = [pad(array, output, dtype, common, what, expected) for array in arrays]
-    for item, array in enumerate(padded):
-        _check_item_shape(array.shape, output, what, item)
+    for place, array in enumerate(padded):
+        _check_item_shape(array.shape, output, what, place, expected)
         if array.shape != padded[0].shape:
-            raise OutputShapeError(_uneven(what, output, padded[0].shape, array.shape, item))
+            raise OutputShapeError(_uneven(what, output, padded[0].shape, array.shape, place, expected))
     if any(isinstance(array, np.ma.MaskedArray) for array in padded):
         return np.ma.stack(padded)
     return expected.xp.stack(padded)
 
 
-def _uneven(what: str, output: Operand, first: tuple[int, ...], other: tuple[int, ...], item: int) -> str:
+def _uneven(
+    what: str, output: Operand, first: tuple[int, ...], other: tuple[int, ...], place: int, expected: Expectation
+) -> str:
     axis = next(axis for axis, (a, b) in enumerate(zip(first, other, strict=True)) if a != b)
     return (
-        f"{what}, core dimension {output.dims[output.n_loop + axis]}: unknown size is {first[axis]} in item 0 and "
-        f"{other[axis]} in item {item}, expected one size for the whole call (UpTo(bound) pads)"
+        f"{what}, core dimension {output.dims[output.n_loop + axis]}: unknown size is {first[axis]} in item "
+        f"{expected.item_text(0)} and {other[axis]} in item {expected.item_text(place)}, expected one size for the "
+        f"whole call (UpTo(bound) pads)"
     )
-
-
-def _as_array(value: Any, dtype: np.dtype[Any] | None, what: str, expected: Expectation) -> Array:
-    """Return what the kernel returned as an array of the outputs' library."""
-    if _is_lazy(value):
-        raise OutputShapeError(
-            f"{what}: kernel returned a lazy {type(value).__module__.partition('.')[0]}.{type(value).__name__}, "
-            f"expected an array that holds its values"
-        )
-    if expected.xp is np and _is_object(dtype) and not isinstance(value, (np.ndarray, list, tuple)):
-        return _stack_objects([value]).reshape(())
-    if value is None:
-        raise OutputShapeError(f"{what}: kernel returned None, expected an array")
-    if value is np.ma.masked:
-        return np.ma.masked_all((), dtype or float)  # type: ignore[no-untyped-call]
-    if isinstance(value, np.ma.MaskedArray) and expected.xp is np:
-        return value
-    try:
-        if expected.xp is not np:
-            return _to_library(value, expected)
-        strings = expected.strings if dtype is None and type(value) is str else None
-        return np.asarray(value, object if _is_object(dtype) else strings)
-    except (TypeError, ValueError) as error:
-        raise OutputShapeError(f"{what}: kernel returned a {type(value).__name__} that is no array: {error}") from None
-
-
-def _is_lazy(value: Any) -> bool:
-    """Tell what Dask would compute in order to make an array of it."""
-    graph = getattr(value, "__dask_graph__", None)
-    return graph is not None and graph() is not None  # as `dask.is_dask_collection` asks
-
-
-def _to_library(value: Any, expected: Expectation) -> Array:
-    """Return an array of a library other than NumPy; one that is there already is itself, on its device."""
-    if is_array_api_obj(value) and not isinstance(value, np.ndarray | np.generic):
-        return value if array_namespace(value) is expected.xp else expected.xp.asarray(value)
-    return expected.xp.asarray(value, **expected.placement)
 
 
 def _check_shape(shape: tuple[int, ...], output: Operand, expected: Expectation, what: str) -> None:
@@ -242,13 +201,16 @@ def _check_shape(shape: tuple[int, ...], output: Operand, expected: Expectation,
     for axis, (got, wanted) in enumerate(zip(shape, output.shape, strict=True)):
         is_thin = got == 1 and axis < output.n_loop and expected.thin[axis]
         if wanted is not None and got != wanted and not is_thin:
+            cure = _AS_BATCH if axis < output.n_loop else ""
             raise OutputShapeError(
-                f"{what}, {_dim_name(output, axis)}: {_expected_got(wanted, got, output.shape, shape)}"
+                f"{what}, {_dim_name(output, axis)}: {_expected_got(wanted, got, output.shape, shape)}{cure}"
             )
 
 
 def _wrong_ndim(shape: tuple[int, ...], output: Operand, what: str) -> str:
-    message = f"{what}: kernel returned shape {shape_text(shape)} for loop shape {shape_text(output.loop_shape)}"
+    message = f"{what}: kernel returned shape {shape_text(shape)}"
+    if output.n_loop:
+        message += f" for loop shape {shape_text(output.loop_shape)}"
     dims = ",".join(output.dims[output.n_loop :])
     if dims and shape == output.loop_shape:
         expected = shape_text(output.shape)
@@ -271,17 +233,19 @@ def _expected_got(wanted: int, got: int, wanted_shape: Sequence[int | None], sha
     return f"expected {wanted}, kernel returned {got} (shape {shape_text(shape)}, expected {shape_text(wanted_shape)})"
 
 
-def _check_item_shape(shape: tuple[int, ...], output: Operand, what: str, item: int) -> None:
+def _check_item_shape(shape: tuple[int, ...], output: Operand, what: str, place: int, expected: Expectation) -> None:
     wanted_shape = output.core_shape
     if len(shape) != len(wanted_shape):
         raise OutputShapeError(
-            f"{what}: kernel returned shape {shape_text(shape)} for one item (item {item}), "
+            f"{what}: kernel returned shape {shape_text(shape)} for one item (item {expected.item_text(place)}), "
             f"expected core shape {shape_text(wanted_shape)}"
         )
     for axis, (got, wanted) in enumerate(zip(shape, wanted_shape, strict=True)):
         if wanted is not None and got != wanted:
             name = _dim_name(output, output.n_loop + axis)
-            raise OutputShapeError(f"{what}, {name}: {_expected_got(wanted, got, wanted_shape, shape)} in item {item}")
+            raise OutputShapeError(
+                f"{what}, {name}: {_expected_got(wanted, got, wanted_shape, shape)} in item {expected.item_text(place)}"
+            )
 
 
 def _broadcast_loops(array: Array, expected: Expectation) -> Array:
@@ -315,14 +279,12 @@ def _check_unknown_sizes(outputs: Sequence[Array], plan: Plan) -> None:
 def _cast(array: Array, dtype: np.dtype[Any], what: str, expected: Expectation, *, weak: bool) -> Array:
     """Return an output as its declared dtype."""
     if expected.xp is np:
-        return cast(array, dtype, what, weak=weak)
+        return cast(array, dtype, what, weak=weak, found=expected.found)
     source = numpy_dtype(array.dtype)
     if source != dtype and not may_cast(source, dtype, weak=weak):
-        raise OutputDTypeError(
-            f"{what}: kernel returned {source}, which does not cast to the declared {dtype} (rule: same_kind)"
-        )
+        raise does_not_cast(source, dtype, what, found=expected.found)
     if source != dtype and source.kind in "iu" and dtype.kind in "iu" and 0 not in array.shape:
-        check_range(int(expected.xp.min(array)), int(expected.xp.max(array)), dtype, what)
+        check_range(int(expected.xp.min(array)), int(expected.xp.max(array)), dtype, what, found=expected.found)
     return astype(array, dtype, expected.xp)
 
 
@@ -337,10 +299,6 @@ def _known(shape: Sequence[int | None]) -> tuple[int, ...]:
     return tuple(size or 0 for size in shape)
 
 
-def _is_object(dtype: np.dtype[Any] | None) -> bool:
-    return dtype is not None and dtype.kind == "O"
-
-
 def _are_strings(values: Sequence[Any], strings: np.dtype[Any] | None) -> bool:
     """Tell items of a dtype whose scalars are Python's strings and one object that stands for those missing."""
     missing = getattr(strings, "na_object", "")
@@ -351,19 +309,18 @@ def _has_no_dtype(value: object) -> bool:
     return type(value) in _WEAK or value is np.ma.masked
 
 
-def _is_weak(value: object) -> bool:
-    """Tell integers whose dtype nobody chose: Python's own, alone or in a list."""
-    return type(value) in (int, list, tuple)
-
-
 def _are_weak(values: Items, dtype: np.dtype[Any]) -> bool:
     """Tell items that cast to an integer dtype as far as their values do, since nobody chose another."""
-    return not isinstance(values, np.ndarray) and all(_is_weak(value) or _casts(value, dtype) for value in values)
+    return not isinstance(values, np.ndarray) and all(is_weak(value) or _casts(value, dtype) for value in values)
 
 
 def _casts(value: Any, dtype: np.dtype[Any]) -> bool:
     return value is np.ma.masked or (hasattr(value, "dtype") and may_cast(numpy_dtype(value.dtype), dtype))
 
+
+_AS_BATCH: Final = (
+    ": the kernel gets a batch, and works along axis=-1 of it (one that takes one item at a time needs vectorize=True)"
+)
 
 _WEAK: Final = frozenset({int, float, complex})
 """Python's numbers, which have no dtype of their own; a bool has that of NumPy's."""

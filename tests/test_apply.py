@@ -418,7 +418,8 @@ class TestErrors:
         with pytest.raises(KeyError) as caught:
             au.apply_ufunc(kernel, "(n)->()", ROWS, vectorize=vectorize)
         assert caught.value.args == ("boom",)
-        assert caught.value.__notes__ == ["in kernel 'kernel' with signature '(n)->()', called with float64(2, 3)"]
+        seen = "float64(3,) (item 0), for arguments float64(2, 3)" if vectorize else "float64(2, 3)"
+        assert caught.value.__notes__ == [f"in kernel 'kernel' with signature '(n)->()', called with {seen}"]
 
     def test_writing_into_an_input_raises(self):
         def double(x):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applyufunc import DimensionError, OutputShapeError, Signature
+from applyufunc import DimensionError, KernelError, OutputShapeError, Signature
 from applyufunc._blocks import BlockRunner
 from applyufunc._kernel import make_kernel
 from applyufunc._options import Options, make_options
@@ -205,6 +205,101 @@ def test_an_exception_keeps_its_type_and_has_one_note():
     with pytest.raises(KeyError) as caught:
         run(np.ones((4, 3)), location=(slice(0, 2), slice(4, float("nan"))))
     assert caught.value.__notes__[0].endswith("float64(4, 3), 2, block [0:2, 4:?] of the loop dimensions")
+
+
+@pytest.mark.parametrize("writable", [False, True])
+@pytest.mark.parametrize("failing", range(6))
+def test_a_note_says_which_item_the_kernel_had(failing, writable):
+    def fail(row, number):
+        return 1 // int(number != failing)
+
+    args = np.ones((2, 3, 4)), np.arange(6).reshape(2, 3)
+    run = runner(fail, "(n),()->()", vectorize=True, writable=writable)
+    item = f"({failing // 3}, {failing % 3})"
+    start = "in kernel 'fail' with signature '(n),()->()', called with float64(4,), int64() (item "
+    for location, middle, end in (
+        ((), "", ""),
+        ((slice(2, 4), slice(3, 6)), " of the block", ", block [2:4, 3:6] of the loop dimensions"),
+    ):
+        with pytest.raises(ZeroDivisionError) as caught:
+            run(*args, location=location)
+        assert caught.value.__notes__ == [f"{start}{item}{middle}), for arguments float64(2, 3, 4), int64(2, 3){end}"]
+
+
+def test_a_note_names_an_item_of_one_loop_dim_by_its_number():
+    with pytest.raises(ZeroDivisionError) as caught:
+        runner(lambda x: 1 // int(x), "()->()", vectorize=True)(np.array([2, 1, 0, 3]))
+    assert caught.value.__notes__[0].endswith("called with int64() (item 2), for arguments int64(4,)")
+    with pytest.raises(ZeroDivisionError) as caught:
+        runner(lambda x: 1 // 0, "(n)->()", vectorize=True)(np.ones(3))
+    assert caught.value.__notes__[0].endswith("called with float64(3,)")
+
+
+def test_a_note_says_what_a_kernel_of_batches_saw():
+    with pytest.raises(ZeroDivisionError) as caught:
+        runner(lambda x, y, p: 1 // 0, "(n),(n|1),()->()", constants=((2, 3),))(np.ones((3, 2, 4)), np.ones((2, 1)))
+    assert caught.value.__notes__[0].endswith(
+        "called with float64(3, 2, 4), float64(1, 2, 4), 3, for arguments float64(3, 2, 4), float64(2, 1), 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "dtypes"), [(0, "()->()", None), (np.zeros(2), "()->(2)", None), ({}, "()->()", ("O",))]
+)
+def test_a_stop_iteration_of_the_kernel_does_not_end_the_loop(value, text, dtypes):
+    def kernel(x):
+        return value if x < 2 else next(iter(()))
+
+    with pytest.raises(KernelError, match="kernel raised StopIteration") as caught:
+        runner(kernel, text, vectorize=True, dtypes=dtypes)(np.arange(4))
+    assert "(item 2)" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_a_hard_mask_stays_hard(vectorize):
+    x = np.ma.MaskedArray([[1.0, 2.0]], mask=[[False, True]], hard_mask=True, fill_value=7)
+    y = np.ma.MaskedArray([[1.0]], hard_mask=True, fill_value=8)
+    for writable in (False, True):
+        for args in seen(
+            "(n),(n|1)->()", x, y, vectorize=vectorize, writable=writable, result=0.0 if vectorize else np.zeros(1)
+        ):
+            assert [(arg.hardmask, arg.fill_value) for arg in args] == [(True, 7), (True, 8)]
+    soft = np.ma.MaskedArray([[1.0, 2.0]])
+    for (arg,) in seen("(n)->()", soft, vectorize=vectorize, result=0.0 if vectorize else np.zeros(1)):
+        assert not arg.hardmask
+
+
+RECORD = np.dtype([("a", "i4"), ("b", "f8")])
+
+
+@pytest.mark.parametrize("mask", [None, [(0, 0), (1, 0), (1, 1)]])
+@pytest.mark.parametrize("writable", [False, True])
+def test_a_record_is_not_the_callers_own(mask, writable):
+    def kernel(record):
+        record["a"] = 7
+        return record["a"]
+
+    given = np.zeros(3, RECORD)
+    if mask is not None:
+        given = np.ma.MaskedArray(given, mask)
+    run = runner(kernel, "()->()", vectorize=True, writable=writable)
+    if writable:
+        (result,) = run(given)
+        assert result.tolist() == [7, 7, 7]
+    else:
+        with pytest.raises(ValueError, match="read-only"):
+            run(given)
+    assert np.ma.getdata(given).tolist() == [(0, 0)] * 3
+    assert mask is None or given.mask.tolist() == [(False, False), (True, False), (True, True)]
+
+
+@pytest.mark.parametrize("writable", [False, True])
+def test_masked_records_go_through(writable):
+    given = np.ma.MaskedArray(np.zeros(3, RECORD), [(0, 0), (1, 0), (1, 1)])
+    (result,) = runner(lambda record: record, "()->()", vectorize=True, writable=writable)(given)
+    assert (result.dtype, result.tolist()) == (RECORD, given.tolist())
+    (result,) = runner(lambda rows: rows[0], "(n)->()", vectorize=True, writable=writable)(given[:, None])
+    assert (result.dtype, result.tolist()) == (RECORD, given.tolist())
 
 
 def test_what_is_wrong_with_a_result_is_noted_too():

@@ -86,8 +86,48 @@ def test_integers_of_python_cast_to_unsigned_ones_that_hold_them():
     assert "does not cast" in refusal(OutputDTypeError, [1.0], "u1", weak=True)
 
 
-def test_floats_too_large_become_infinite_as_in_numpy():
-    assert to([1e300], "f4").tolist() == [np.inf]
+@pytest.mark.parametrize(("values", "dtype"), [([1e300], "f4"), ([100_000], "f2"), ([1e300 + 0j], "c8")])
+def test_what_is_too_large_for_a_float_becomes_infinite_as_in_numpy_with_its_warning(values, dtype):
+    with pytest.warns(RuntimeWarning, match="overflow encountered in cast"):
+        assert np.isinf(to(values, dtype)).all()
+
+
+def test_what_is_infinite_already_casts_without_a_warning():
+    np.testing.assert_array_equal(to([np.inf, -np.inf, np.nan], "f4"), np.array([np.inf, -np.inf, np.nan], "f4"))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "g", "c8", "c16"])
+def test_integers_of_python_of_any_size_become_floats(dtype):
+    result = to([2**64, -(2**70), True, np.int8(3)], dtype, weak=True)
+    assert (result.dtype, result.tolist()) == (np.dtype(dtype), [2**64, -(2**70), 1, 3])
+    assert to([2**64, 0.5], dtype, weak=True).tolist() == [2**64, 0.5]
+
+
+def test_integers_of_python_that_a_dtype_cannot_hold_are_refused():
+    assert refusal(OutputRangeError, [2**64], "i8", weak=True) == (
+        f"output 0: kernel returned {2**64}, which the declared int64 cannot hold ({-(2**63)} to {2**63 - 1})"
+    )
+    assert "returned an integer of 33220 bits, which" in refusal(OutputRangeError, [10**10000], "i8", weak=True)
+    assert refusal(OutputRangeError, [10**10000], "f8", weak=True) == (
+        "output 0: kernel returned an integer that the declared float64 cannot hold"
+    )
+    assert "does not cast" in refusal(OutputDTypeError, [2**64, 0.5], "i8", weak=True)
+    assert "does not cast" in refusal(OutputDTypeError, [2**64, None], "f8", weak=True)
+    assert "does not cast" in refusal(OutputDTypeError, np.array([2**64], object), "f8")  # a dtype that was chosen
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "error", "message"),
+    [
+        ([1.5], "i4", OutputDTypeError, "kernel returned float64, which does not cast to int32 (rule: same_kind)"),
+        ([300], "i1", OutputRangeError, "kernel returned 300, which int8 cannot hold (-128 to 127)"),
+        (["abc"], "U2", OutputRangeError, "kernel returned <U3 values that <U2 would cut"),
+    ],
+)
+def test_a_dtype_that_nobody_declared_asks_for_one(values, dtype, error, message):
+    assert refusal(error, values, dtype, found=True) == (
+        f"output 0: {message}; {np.dtype(dtype)} is what a call on made-up values gave: pass output_dtypes"
+    )
 
 
 def test_a_mask_is_kept_and_what_it_hides_does_not_count():

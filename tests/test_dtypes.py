@@ -298,3 +298,22 @@ def test_what_a_probe_returns_is_checked():
         UnknownDTypeError, match="OutputShapeError: output 0, core dimension n: expected 3, kernel returned 2"
     ):
         found(lambda x: x[..., 1:], "(n)->(n)", ((7, 3), F4))
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_a_block_that_does_not_cast_to_what_was_found_asks_for_output_dtypes(vectorize):
+    da = pytest.importorskip("dask.array")
+
+    def kernel(row):
+        return (row * 2 if row.size and row.max() > 2 else row.astype("i4")).sum(axis=-1)
+
+    x = da.full((4, 3), 5.0)
+    message = (
+        "output 0: kernel returned float64, which does not cast to int64 (rule: same_kind); int64 is what a call on "
+        "made-up values gave: pass output_dtypes"
+    )
+    with pytest.raises(au.OutputDTypeError) as caught:
+        au.apply_ufunc(kernel, "(n)->()", x, vectorize=vectorize).compute(scheduler="sync")
+    assert str(caught.value) == message
+    with pytest.raises(au.OutputDTypeError, match="does not cast to the declared int64"):
+        au.apply_ufunc(kernel, "(n)->()", x, vectorize=vectorize, output_dtypes=int).compute(scheduler="sync")

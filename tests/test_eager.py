@@ -223,3 +223,31 @@ def test_0d_results_are_what_the_librarys_sum_gives():
 def test_a_masked_array_is_refused_next_to_a_library_that_keeps_no_masks():
     message = refusal(au.ArgumentError, au.apply_ufunc, lambda a, b: a, "(),()->()", on(CPU), np.ma.ones(3))
     assert message.startswith("argument 1 is a masked array, whose mask array_api_strict arrays cannot keep")
+
+
+def test_a_dtype_that_the_library_does_not_have_is_refused_by_name():
+    calls = []
+
+    def kernel(row):
+        calls.append(row)
+        return np.full(row.shape[:-1], None)
+
+    rows = on(CPU, ROWS)
+    with pytest.raises(au.OutputDTypeError) as caught:
+        au.apply_ufunc(kernel, "(n)->()", rows)
+    assert str(caught.value) == (
+        "output 0: kernel returned object, which array_api_strict arrays cannot hold: pass output_dtypes"
+    )
+    calls.clear()
+    for dtype in (object, "f2", "M8[s]", "U3"):
+        for kernel_arrays in ("numpy", "same"):
+            for given in (rows, rows[:0, :]):
+                with pytest.raises(au.OptionError) as caught:
+                    au.apply_ufunc(kernel, "(n)->()", given, output_dtypes=dtype, kernel_arrays=kernel_arrays)
+                named = f"output_dtypes has {np.dtype(dtype)}, which array_api_strict arrays cannot hold"
+                assert str(caught.value) == named
+    with pytest.raises(
+        au.ArgumentError, match="argument 1 has dtype object, which array_api_strict arrays cannot hold"
+    ):
+        au.apply_ufunc(kernel, "(n),()->()", rows, np.array([None, None]), kernel_arrays="same")
+    assert calls == []

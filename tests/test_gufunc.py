@@ -182,3 +182,58 @@ def test_options_are_checked_when_they_are_bound():
     assert refusal(OptionError, au.gufunc, "(n)->()", scale=2).startswith(
         "'scale' is no option; keywords of the kernel go"
     )
+
+
+def kernel_of_two(row):
+    return row.min(axis=-1), row.max(axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"output_dtypes": "flaot"}, "output_dtypes has 'flaot', which is no dtype"),
+        ({"output_dtypes": 5}, "output_dtypes has 5, which is no dtype"),
+        ({"output_dtypes": [float, None]}, "output_dtypes has None for one output, expected a dtype"),
+        (
+            {"output_dtypes": [float] * 3},
+            "output_dtypes has 3 dtype(s), expected 2: one per output, or one for all",
+        ),
+        ({"output_dtypes": "M8"}, "output_dtypes has datetime64 without a unit, expected one such as 'datetime64[s]'"),
+        (
+            {"output_sizes": {"q": 3}},
+            "output_sizes names dimension 'q', which no output of '(n)->(),()' has; the outputs' dimensions: none",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_the_signature_are_refused_before_any_call(options, message):
+    text = "(n)->(),()"
+    assert refusal(OptionError, au.gufunc(text, **options), kernel_of_two) == message
+    assert refusal(OptionError, au.gufunc(text)(kernel_of_two).with_options, **options) == message
+    assert refusal(OptionError, au.apply_ufunc, kernel_of_two, text, ROWS, **options) == message
+
+
+@pytest.mark.parametrize(
+    "output_dtypes",
+    [
+        float,
+        "f4",
+        [float, "i4"],
+        np.dtype("M8[s]"),
+        lambda dtype: "flaot",
+        None,
+        "bfloat16",
+        "float8_e4m3fn",
+        ["int4", "f4"],
+    ],
+)
+def test_options_that_may_fit_are_kept_for_the_call(output_dtypes):
+    assert au.gufunc("(n)->(),()", output_dtypes=output_dtypes)(kernel_of_two).nout == 2
+    assert au.gufunc("(n)->(k),(n+m)", output_sizes={"k": 2, "m": None})(kernel_of_two).nout == 2
+
+
+@pytest.mark.parametrize("kind", [classmethod, staticmethod])
+def test_the_decorator_of_a_method_goes_above(kind):
+    name = kind.__name__
+    assert refusal(OptionError, au.gufunc("(n)->()"), kind(lambda row: row)) == (
+        f"gufunc(...) decorates a function, got a {name}: put @{name} above @gufunc(...)"
+    )

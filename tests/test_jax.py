@@ -734,6 +734,33 @@ def test_array_keyword_does_not_make_another_function_of_a_kernel(caplog):
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("kind", ["plain", "masked", "objects", "large"])
+def test_equal_arrays_as_keywords_do_not_make_another_function_of_a_kernel(kind, caplog):
+    make = {
+        "plain": lambda: np.arange(6.0).reshape(2, 3).T,
+        "masked": lambda: np.ma.MaskedArray(np.arange(3.0), mask=[True, False, False]),
+        "objects": lambda: np.array([None, 1], object),
+        "large": lambda: np.arange(2**20),
+    }[kind]
+    f = au.gufunc("()->()", output_dtypes=float)(lambda x, w: x + w.size)
+    assert compilations(lambda: jax.vmap(lambda x: f(x, w=make()))(jnp.ones(2)), caplog) == []
+
+
+def test_masked_arrays_as_keywords_are_told_apart_by_what_they_hide():
+    f = au.gufunc("()->()", output_dtypes=float)(lambda x, w: x * w.sum())
+    masks = [False, True], [True, False], [False, False]
+    weights = [np.ma.MaskedArray([1.0, 2.0], mask=mask) for mask in masks]
+    assert [float(jax.vmap(lambda x, w=w: f(x, w=w))(jnp.ones(1))[0]) for w in weights] == [1, 2, 3]
+
+
+def test_arrays_of_strings_as_keywords_are_told_apart():
+    dtype = np.dtypes.StringDType()
+    f = au.gufunc("()->()", output_dtypes=float)(lambda x, w: x * float(w[0]))
+    weights = [np.array([digit * 20], dtype) for digit in "123"]  # longer than what the array itself holds
+    results = [float(jax.vmap(lambda x, w=w: f(x, w=w))(jnp.ones(1))[0]) for w in weights]
+    np.testing.assert_allclose(results, [float(digit * 20) for digit in "123"], rtol=1e-6)
+
+
 def test_change_of_an_array_keyword_is_seen():
     weights = np.ones(1, "f4")
     f = au.gufunc("()->()", output_dtypes=float)(lambda x, w: x * w)

@@ -105,3 +105,104 @@ def test_a_tensor_reaches_the_host_without_its_lazy_bits(torch_tensor):
     tensor = torch_tensor(requires_grad=True)
     assert to_host(tensor) is ROWS
     assert tensor.asked == ["detach", "resolve_conj", "resolve_neg", "cpu", "numpy"]
+
+
+def test_a_lazy_scalar_in_a_keyword_is_refused_with_the_signature_to_write():
+    da = pytest.importorskip("dask.array")
+    jax = pytest.importorskip("jax")
+    cure = r"whose dims are all core \(for a scalar, add ',\(\)' to the signature's inputs\)"
+    with pytest.raises(au.ArgumentError, match="keyword w is a lazy dask array: .* " + cure):
+        au.apply_ufunc(total, "(n)->()", ROWS, w=da.ones(()))
+    with pytest.raises(au.ArgumentError, match="keyword w is a traced jax array: .* " + cure):
+        jax.jit(lambda w: au.apply_ufunc(total, "(n)->()", ROWS, w=w))(1.0)
+
+
+class Answers:
+    """Settings that answer to every name."""
+
+    def __getattr__(self, name):
+        return 1
+
+
+@pytest.mark.parametrize("place", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
+def test_an_object_that_answers_to_every_name_is_no_array(place):
+    given, seen = place(Answers()), []
+    au.apply_ufunc(lambda x, w: seen.append(w) or x, "()->()", ROWS, w=given)
+    assert seen[0] is given
+    with pytest.raises(au.ArgumentError, match=r"argument 0 is a test_lowering\.Answers"):
+        au.apply_ufunc(total, "(n)->()", Answers())
+
+
+WEIGHTS = {
+    "plain": lambda: np.ones(3),
+    "columns": lambda: np.ones((3, 2)).T[0],
+    "masked": lambda: np.ma.MaskedArray(np.ones(3), mask=[False, True, False]),
+    "objects": lambda: np.array([1, 1, 1], object),
+    "strings": lambda: np.array(["1", "1", "1"], np.dtypes.StringDType()),
+}
+
+
+def weighted(x, w):
+    return x * np.asarray(w).astype(float)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("library", ["dask", "jax"])
+def test_a_kernel_that_runs_later_gets_the_keywords_of_the_call(kind, library):
+    weights = WEIGHTS[kind]()
+
+    def call(x):
+        result = au.apply_ufunc(weighted, "(n)->(n)", x, w=weights, output_dtypes=float)
+        weights[:] = 0
+        return result
+
+    if library == "dask":
+        da = pytest.importorskip("dask.array")
+        result = call(da.from_array(ROWS, chunks=(1, 3))).compute()
+    else:
+        result = pytest.importorskip("jax").jit(call)(ROWS)
+    np.testing.assert_array_equal(result, ROWS)
+
+
+@pytest.mark.parametrize("library", ["dask", "jax"])
+def test_a_kernel_that_runs_later_gets_the_arguments_of_the_call(library):
+    weights = np.ones(3)
+
+    def call(x):
+        result = au.apply_ufunc(weighted, "(n),(n)->(n)", x, weights, output_dtypes=float)
+        weights[:] = 0
+        return result
+
+    if library == "dask":
+        da = pytest.importorskip("dask.array")
+        result = call(da.from_array(ROWS, chunks=(1, 3))).compute()
+    else:
+        result = pytest.importorskip("jax").jit(call)(ROWS)
+    np.testing.assert_array_equal(result, ROWS)
+
+
+def test_a_kernel_that_runs_now_gets_views_of_its_keywords():
+    weights, seen = np.ones(3), []
+    au.apply_ufunc(lambda x, w: seen.append(w) or x, "()->()", ROWS, w=weights)
+    assert np.shares_memory(seen[0], weights)
+
+
+def test_a_key_is_refused_as_a_keyword_in_the_words_for_arguments():
+    jax = pytest.importorskip("jax")
+    kernel = lambda x, key: x
+    x, key = jax.numpy.ones(2), jax.random.key(0)
+    message = r"keyword key is a jax\.PRNGKeyArray of dtype key<fry>: pass jax\.random\.key_data\(\.\.\.\) of a key"
+    for arg in (x, np.ones(2)):
+        with pytest.raises(au.ArgumentError, match=message):
+            au.apply_ufunc(kernel, "()->()", arg, key=key)
+    seen = []
+    au.apply_ufunc(lambda x, key: seen.append(key) or x, "()->()", x, key=key, kernel_arrays="same")
+    assert seen[0] is key
+
+
+def test_a_keyword_that_the_kernels_library_cannot_hold_is_refused_by_name():
+    xp = pytest.importorskip("array_api_strict")
+    with pytest.raises(
+        au.ArgumentError, match="keyword w has dtype object, which arrays such as the kernel gets cannot"
+    ):
+        au.apply_ufunc(lambda x, w: x, "()->()", xp.ones(2), w=np.array([None]), kernel_arrays="same")

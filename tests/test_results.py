@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
+import fractions
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from test_blocks import runner
 
 from applyufunc import OptionError, OutputDTypeError, OutputRangeError, OutputShapeError, UpTo
+from applyufunc._returned import box
 
 ROWS = np.arange(6.0).reshape(2, 3)
 
@@ -99,10 +102,10 @@ class TestForms:
             (
                 None,
                 "(n)->(),()",
-                "kernel returned a NoneType, expected a tuple of 2: one array per output of '(n)->(),()'",
+                "kernel returned None, expected a tuple of 2: one array per output of '(n)->(),()'",
             ),
-            (None, "(n)->()", "output 0: kernel returned None, expected an array"),
-            ((np.ones(2), None), "(n)->(),()", "output 1: kernel returned None, expected an array"),
+            (None, "(n)->()", "output 0: kernel returned None, expected an array of shape (2,)"),
+            ((np.ones(2), None), "(n)->(),()", "output 1: kernel returned None, expected an array of shape (2,)"),
         ],
     )
     def test_another_number_of_outputs_is_refused(self, value, text, message):
@@ -110,12 +113,68 @@ class TestForms:
 
     def test_a_ragged_list_is_refused(self):
         message = refusal(OutputShapeError, lambda x: [[1], [1, 2]], "(n)->(n)", ROWS)
-        assert message.startswith("output 0: kernel returned a list that is no array: ")
+        assert message.startswith("output 0: kernel returned a list, expected an array of shape (2, 3): ")
 
-    @pytest.mark.parametrize("value", [None, [None, 1.0]])
-    def test_an_item_that_is_none_is_refused(self, value):
-        with pytest.raises(OutputShapeError, match="output 0: kernel returned None, expected an array"):
-            per_item([1.0, None])
+    @pytest.mark.parametrize("dtypes", [None, ("f8",)])
+    @pytest.mark.parametrize(
+        ("value", "name"),
+        [
+            (None, "None"),
+            ({}, "a dict"),
+            ({1}, "a set"),
+            (lambda: 1, "a function"),
+            (iter([1]), "a list_iterator"),
+            (dt.date(2000, 1, 1), "a date"),
+            ([None, 1.0], "a list with None in it"),
+            ([{}, 1.0], "a list with a dict in it"),
+        ],
+    )
+    def test_what_is_no_array_is_refused_by_name(self, value, name, dtypes):
+        cure = " (output_dtypes=object takes any object for an item)"
+        for text, blocks, vectorize, place, shape in (
+            ("(n)->()", ROWS[0], False, "", "()"),
+            ("(n)->()", ROWS, False, "", "(2,)"),
+            ("(n)->()", ROWS, True, " for item 0", "()"),
+            ("(n)->(2)", ROWS, True, " for item 0", "(2,)"),
+            ("(n)->(2)", ROWS.reshape(2, 1, 3), True, " for item (0, 0)", "(2,)"),
+        ):
+            message = refusal(OutputShapeError, lambda x: value, text, blocks, vectorize=vectorize, dtypes=dtypes)
+            expected = f"output 0: kernel returned {name}{place}, expected an array of shape {shape}"
+            assert message == expected + cure * (shape == "()")
+
+    @pytest.mark.parametrize("value", [decimal.Decimal(1), fractions.Fraction(1, 2), 2**70, "a", b"a"])
+    def test_a_number_of_another_type_and_text_are_items(self, value):
+        assert per_item([value, value]).tolist() == [value, value]
+
+    @pytest.mark.parametrize("dtypes", [None, ("f8",)])
+    def test_text_is_no_batch(self, dtypes):
+        assert refusal(OutputShapeError, lambda x: "ab", "(n)->()", ROWS, dtypes=dtypes) == (
+            "output 0: kernel returned a str, expected an array of shape (2,)"
+        )
+        message = refusal(OutputShapeError, lambda x: "ab", "(n)->(2)", ROWS, vectorize=True, dtypes=dtypes)
+        assert message == "output 0: kernel returned a str for item 0, expected an array of shape (2,)"
+
+    def test_an_object_that_answers_to_every_name_is_no_array(self):
+        class Answers:
+            def __getattr__(self, name):
+                return 1
+
+        for vectorize in (False, True):
+            message = refusal(OutputShapeError, lambda x: Answers(), "(n)->()", ROWS, vectorize=vectorize)
+            assert message.startswith("output 0: kernel returned an Answers")
+
+    @pytest.mark.parametrize("items", [[None, "a"], [None, None], [{}, 1], [[1, 2], [3]], [1.5, None]])
+    def test_objects_go_through_where_an_argument_has_them(self, items):
+        objects = box(items)
+        for vectorize in (False, True):
+            result = apply(lambda x: x, "()->()", objects, vectorize=vectorize)
+            assert (result.dtype, result.tolist()) == (np.dtype(object), items)
+        result = apply(lambda x: x[0], "(n)->()", objects[:, None], vectorize=True)
+        assert (result.dtype, result.tolist()) == (np.dtype(object), items)
+
+    def test_numbers_made_of_objects_are_numbers(self):
+        result = apply(len, "()->()", box([[1, 2], [3]]), vectorize=True)
+        assert (result.dtype, result.tolist()) == (np.dtype(int), [2, 1])
 
 
 class TestShapes:
@@ -139,6 +198,23 @@ class TestShapes:
             "output 0: kernel returned shape () for loop shape (4,): is a core dimension missing from the signature? "
             "(expected (4,); a kernel that takes one item at a time needs vectorize=True)"
         )
+
+    def test_a_wrong_loop_size_hints_at_the_axis(self):
+        assert refusal(OutputShapeError, lambda x: x.sum(0), "(n)->()", np.ones((6, 4))) == (
+            "output 0, loop dimension -1: expected 6, kernel returned 4 (shape (4,), expected (6,)): the kernel gets a "
+            "batch, and works along axis=-1 of it (one that takes one item at a time needs vectorize=True)"
+        )
+
+    def test_a_loop_without_dims_is_not_spoken_of(self):
+        assert refusal(OutputShapeError, lambda x: x, "(n)->()", ROWS[0]) == (
+            "output 0: kernel returned shape (3,), expected ()"
+        )
+
+    def test_an_item_of_a_loop_of_several_dims_has_an_index(self):
+        kernel = lambda x, i: x[int(i == 4) :]
+        args = np.ones((2, 3, 4)), np.arange(6).reshape(2, 3)
+        message = refusal(OutputShapeError, kernel, "(n),()->(n)", *args, vectorize=True)
+        assert message.endswith("(shape (3,), expected (4,)) in item (1, 1)")
 
     def test_a_lost_core_dim_names_it(self):
         assert refusal(OutputShapeError, lambda x: x.sum(-1), "(n)->(n)", ROWS) == (
@@ -332,6 +408,15 @@ class TestDTypes:
     def test_items_without_a_common_dtype_are_refused(self):
         with pytest.raises(OutputDTypeError, match=r"output 0: kernel returned items of .* which have no common dtype"):
             per_item([np.array(1.5), np.array("2000", "M8[D]")])
+
+    @pytest.mark.parametrize("values", [[2**64, 1], [np.int8(1), 2**64], [2**64, True], [[2**64], [1]]])
+    @pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
+    def test_integers_of_python_of_any_size_cast_to_a_declared_float(self, values, dtype):
+        text = "()->(1)" if isinstance(values[0], list) else "()->()"
+        result = per_item(values, text=text, dtypes=(dtype,))
+        assert (result.dtype, result.tolist()) == (np.dtype(dtype), np.array(values, dtype).tolist())
+        batch = apply(lambda x: [2**64, 1], "()->()", np.zeros(2), dtypes=(dtype,))
+        assert (batch.dtype, batch.tolist()) == (np.dtype(dtype), [2**64, 1])
 
     @pytest.mark.parametrize("values", [[1, 255], [1, np.uint8(255)], [[1], [255]]])
     def test_integers_of_python_cast_to_a_declared_dtype_that_holds_them(self, values):

@@ -19,9 +19,11 @@ import numpy as np
 
 from .._blocks import is_constant, read_only
 from .._call import Lowering
+from .._casting import is_array, numpy_dtype
 from .._errors import ArgumentError
 from .._kernel import Kernel
 from .._options import Options
+from .._ownership import copy_of
 from .._typing import Array
 from ._host import as_numpy, check_transfer, library_name, to_host
 
@@ -45,7 +47,10 @@ def find_lowering(args: Sequence[Any]) -> Lowering:
 
 
 def convert_keywords(options: Options, kernel: Kernel, lowering: Lowering, arrays: Sequence[Array]) -> dict[str, Any]:
-    """Return the kernel's keywords, concrete arrays converted as the arguments were; lazy ones are refused by name."""
+    """Return the kernel's keywords, concrete arrays converted as the arguments were; lazy ones are refused by name.
+
+    Where the kernel runs later, it gets their values of now.
+    """
     return {
         name: _convert_keyword(value, f"keyword {name}", options, kernel, lowering, arrays)
         for name, value in options.kwargs.items()
@@ -66,15 +71,16 @@ def _library(arg: Any, what: str) -> str:
     if array_api_compat.is_jax_array(arg) or (hasattr(type(arg), "__jax_array__") and _is_installed("jax")):
         return "jax"
     name = library_name(arg)
-    if name == "dask_array" and hasattr(arg, "__dask_graph__"):
+    is_collection = hasattr(type(arg), "__dask_graph__")  # an object may answer to every name
+    if name == "dask_array" and is_collection:
         return name
     if name == "xarray":
         raise ArgumentError(f"{what} is an {_type_name(arg)}: labelled arrays are not taken, pass its .data")
-    if name in _LIBRARIES_WITHOUT_LOWERING or hasattr(arg, "__dask_graph__"):
+    if name in _LIBRARIES_WITHOUT_LOWERING or is_collection:
         raise ArgumentError(
             f"{what} is a lazy {_type_name(arg)}, which no lowering takes: it would have to be computed"
         )
-    return name if array_api_compat.is_array_api_obj(arg) else "numpy"
+    return name if is_array(arg) else "numpy"
 
 
 def _lowering_for(library: str) -> Any:
@@ -107,17 +113,38 @@ def _convert_keyword(
         return value
     library = _library(value, what)
     _refuse_lazy(value, library, what)
+    if lowering.is_lazy(arrays) and library != "jax":  # whose arrays never change
+        value = copy_of(as_numpy(value, what) if library == "numpy" else value)
     if kernel.arrays == "same":
-        return lowering.as_block(read_only(as_numpy(value, what)), arrays) if library == "numpy" else value
+        return _as_block(as_numpy(value, what), what, lowering, arrays) if library == "numpy" else value
+    _refuse_extended(value, library, what)
     check_transfer(value, options.allow_transfer, what)
     return read_only(as_numpy(value, what) if library == "numpy" else to_host(value))
+
+
+def _as_block(array: np.ndarray[Any, Any], what: str, lowering: Lowering, arrays: Sequence[Array]) -> Array:
+    try:
+        return lowering.as_block(read_only(array), arrays)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"{what} has dtype {array.dtype}, which arrays such as the kernel gets cannot hold: {error}"
+        ) from error
 
 
 def _is_array(value: Any) -> bool:
     if isinstance(value, np.generic):
         return False
-    is_known = isinstance(value, np.ndarray) or array_api_compat.is_array_api_obj(value)
-    return is_known or hasattr(value, "__dask_graph__") or library_name(value) == "xarray"
+    is_known = isinstance(value, np.ndarray) or is_array(value)
+    return is_known or hasattr(type(value), "__dask_graph__") or library_name(value) == "xarray"
+
+
+def _refuse_extended(array: Array, library: str, what: str) -> None:
+    """Refuse a JAX array of what NumPy has no dtype for, in the words for arguments."""
+    try:
+        numpy_dtype(array.dtype)
+    except TypeError:
+        cure = ": pass jax.random.key_data(...) of a key" if library == "jax" else ", which NumPy arrays cannot hold"
+        raise ArgumentError(f"{what} is a {_type_name(array)} of dtype {array.dtype}{cure}") from None
 
 
 def _refuse_lazy_parts(value: Any, what: str) -> None:
@@ -137,7 +164,8 @@ def _refuse_lazy_parts(value: Any, what: str) -> None:
 def _refuse_lazy(array: Array, library: str, what: str) -> None:
     if library in _DASK or (library == "jax" and _lowering_for(library).is_traced(array)):
         kind = "lazy" if library in _DASK else "traced"
-        raise ArgumentError(f"{what} is a {kind} {library} array: pass it as an argument whose dims are all core")
+        cure = "" if array.ndim else " (for a scalar, add ',()' to the signature's inputs)"
+        raise ArgumentError(f"{what} is a {kind} {library} array: pass it as an argument whose dims are all core{cure}")
 
 
 _CONTAINERS: Final = (list, tuple, dict)

@@ -15,12 +15,12 @@ import numpy as np
 
 from .._blocks import is_constant
 from .._call import Call
-from .._casting import numpy_dtype
-from .._errors import ArgumentError
+from .._casting import is_array, numpy_dtype
+from .._errors import ArgumentError, OptionError, OutputDTypeError
 from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
-from ._host import as_numpy, check_transfer, to_host
+from ._host import as_numpy, check_transfer, library_name, to_host
 
 __all__ = [
     "as_block",
@@ -95,16 +95,18 @@ def untraced() -> nullcontext[None]:
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of the kernel on the whole arrays."""
+    foreign = [array for array in arrays if _is_foreign(array)]
+    if foreign and call.runner.dtypes is not None:
+        _check_held(call, foreign[0])
     if call.kernel.arrays == "same":
         return call.runner(*arrays)
     outputs = call.runner(*map(to_host, arrays))
-    foreign = [array for array in arrays if _is_foreign(array)]
-    return tuple(_like(output, foreign[0]) for output in outputs) if foreign else outputs
+    return tuple(_given_back(output, foreign[0], n) for n, output in enumerate(outputs)) if foreign else outputs
 
 
 def _is_foreign(arg: Any) -> bool:
     """Tell an array of another library than NumPy."""
-    return not isinstance(arg, (np.ndarray, np.generic)) and array_api_compat.is_array_api_obj(arg)
+    return not isinstance(arg, (np.ndarray, np.generic)) and is_array(arg)
 
 
 def _check_one_device(args: Sequence[Any]) -> None:
@@ -123,7 +125,47 @@ def _convert(arg: Any, position: int, foreign: Sequence[Array], kernel: Kernel) 
     if is_constant(arg) or _is_foreign(arg):
         return arg
     array = as_numpy(arg, f"argument {position}")
-    return _like(array, foreign[0], copy=True) if foreign and kernel.arrays == "same" else array
+    if not foreign or kernel.arrays == "numpy":
+        return array
+    if not _holds(foreign[0], array.dtype):
+        raise ArgumentError(
+            f"argument {position} has dtype {array.dtype}, which {library_name(foreign[0])} arrays cannot hold"
+        )
+    return _like(array, foreign[0], copy=True)
+
+
+def _check_held(call: Call, other: Array) -> None:
+    """Refuse dtypes that the library of the inputs does not have, before any work."""
+    for position, dtype in enumerate(call.dtypes):
+        if not _holds(other, dtype) and call.runner.found:
+            raise _not_held(position, dtype, other)
+        if not _holds(other, dtype):
+            raise OptionError(f"output_dtypes has {dtype}, which {library_name(other)} arrays cannot hold")
+
+
+def _given_back(output: np.ndarray[Any, Any], other: Array, position: int) -> Array:
+    """Return an output in the library of the inputs."""
+    if not _holds(other, output.dtype):
+        raise _not_held(position, output.dtype, other)
+    return _like(output, other)
+
+
+def _not_held(position: int, dtype: np.dtype[Any], other: Array) -> OutputDTypeError:
+    return OutputDTypeError(
+        f"output {position}: kernel returned {dtype}, which {library_name(other)} arrays cannot hold: "
+        f"pass output_dtypes"
+    )
+
+
+def _holds(other: Array, dtype: np.dtype[Any]) -> bool:
+    """Tell whether the library of an array has a dtype."""
+    if hasattr(namespace(other), dtype.name):
+        return True
+    try:
+        _like(np.empty(0, dtype), other)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _like(array: np.ndarray[Any, Any], other: Array, *, copy: bool | None = None) -> Array:

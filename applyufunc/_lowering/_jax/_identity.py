@@ -7,6 +7,7 @@ Knows no traces.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from types import MethodType
 from typing import Any
 
@@ -36,8 +37,8 @@ def identify(runner: BlockRunner) -> Identified:
     """
     Return a runner that can be looked up.
 
-    Keywords are told apart by their values where they are text, numbers or tuples of them, by the memory that they
-    show where they are NumPy arrays, and else by which object they are: an equal list, dict or JAX array is another.
+    Keywords are told apart by their values where they are text, numbers, NumPy arrays or tuples of them, and else by
+    which object they are: an equal list, dict or JAX array is another.
     """
     return Identified(_identity(runner), runner)
 
@@ -48,7 +49,7 @@ def _identity(runner: BlockRunner) -> tuple[Any, ...]:
     constants = tuple((position, _identity_of(value)) for position, value in runner.constants)
     keywords = tuple((name, _identity_of(value)) for name, value in runner.keywords.items())
     sizes = tuple((label, repr(size)) for label, size in runner.output_sizes)
-    return _kernel_identity(kernel), how, runner.signature, constants, keywords, sizes, runner.dtypes
+    return _kernel_identity(kernel), how, runner.signature, constants, keywords, sizes, runner.dtypes, runner.found
 
 
 def _kernel_identity(kernel: Kernel) -> Any:
@@ -66,6 +67,17 @@ def _identity_of(value: Any) -> Any:
         return tuple(map(_identity_of, value))
     if isinstance(value, MethodType):  # a new object at each look-up
         return MethodType, id(value.__func__), id(value.__self__)
-    if type(value) is np.ndarray:  # a new view at each call
-        return np.ndarray, value.__array_interface__["data"][0], value.shape, value.strides, value.dtype
+    if isinstance(value, np.ndarray) and value.dtype.kind != "T":  # whose strings are kept elsewhere
+        return _array_identity(value)
     return id(value)
+
+
+def _array_identity(array: np.ndarray[Any, Any]) -> Any:
+    """Return what tells the values of an array, a new copy at each call; of objects, which ones they are."""
+    parts = [np.ma.getdata(array)]
+    fill: Any = None
+    if isinstance(array, np.ma.MaskedArray):
+        parts.append(np.ma.getmaskarray(array))
+        fill = repr(array.fill_value), array.hardmask
+    digests = tuple(blake2b(part.tobytes(), digest_size=16).digest() for part in parts)
+    return type(array), array.shape, array.dtype, fill, digests
