@@ -36,19 +36,28 @@ from ._chunks import ArgumentChunks, ChunkPlan, Chunks, OutputCore, plan_chunks,
 from ._identity import call_token, readable_name
 from ._tasks import KernelTask, Pick, first
 
-__all__ = ["lower"]
+__all__ = [
+    "budget_bytes",
+    "check_unknown_outputs",
+    "chunks_of",
+    "in_graph",
+    "lower",
+    "output_metas",
+    "rechunked",
+    "unknown_as_nan",
+]
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a call, core dims last."""
-    given = _chunks_of(call, arrays)
+    given = chunks_of(call, arrays)
     cores = [OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True)]
-    chunk_plan = plan_chunks(given, cores, _budget(call.options), merge=call.options.core_chunks == "merge")
-    _check_unknown_outputs(call, chunk_plan)
+    chunk_plan = plan_chunks(given, cores, budget_bytes(call.options), merge=call.options.core_chunks != "refuse")
+    check_unknown_outputs(call, chunk_plan)
     if chunk_plan.excess is not None:
-        # The caller's line: above this one are `evaluate` and the public function or object.
-        warnings.warn(str(chunk_plan.excess), ApplyUfuncWarning, stacklevel=4)
-    return _layers(call, list(map(_rechunked, arrays, given, chunk_plan.arguments)), given, chunk_plan)
+        # The caller's line: above this one are `_reductions.lower`, `evaluate` and the public function or object.
+        warnings.warn(str(chunk_plan.excess), ApplyUfuncWarning, stacklevel=5)
+    return _layers(call, list(map(rechunked, arrays, given, chunk_plan.arguments)), given, chunk_plan)
 
 
 _Labels: TypeAlias = tuple[str, ...]
@@ -60,7 +69,7 @@ _ONE_BLOCK: Final = "c"
 _CARRIER: Final = ArrayBlockIdDep(((1,),))
 
 
-def _chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
+def chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
     operands = (call.plan.inputs[position] for position in call.runner.array_positions)
     return list(map(_argument_chunks, call.runner.array_positions, operands, arrays))
 
@@ -81,11 +90,11 @@ def _known(chunks: Sequence[float]) -> Chunks:
     return tuple(None if math.isnan(size) else int(size) for size in chunks)
 
 
-def _unknown_as_nan(chunks: Chunks) -> _Sizes:
+def unknown_as_nan(chunks: Chunks) -> _Sizes:
     return tuple(math.nan if size is None else size for size in chunks)
 
 
-def _budget(options: Options) -> int:
+def budget_bytes(options: Options) -> int:
     """Return the bytes that the largest block may have."""
     budget = dask.config.get("array.chunk-size") if options.budget is None else options.budget
     try:
@@ -94,7 +103,7 @@ def _budget(options: Options) -> int:
         raise OptionError(f"budget takes bytes, or text such as '128 MiB', got {budget!r}: {error}") from None
 
 
-def _check_unknown_outputs(call: Call, chunk_plan: ChunkPlan) -> None:
+def check_unknown_outputs(call: Call, chunk_plan: ChunkPlan) -> None:
     """Refuse a size that the kernel will tell, where several blocks could tell different ones."""
     told = {label for label, size in call.runner.output_sizes if size is None}
     if not told or chunk_plan.n_blocks <= 1:
@@ -108,7 +117,7 @@ def _check_unknown_outputs(call: Call, chunk_plan: ChunkPlan) -> None:
             )
 
 
-def _rechunked(array: Array, argument: ArgumentChunks, chunks: tuple[Chunks, ...]) -> Array:
+def rechunked(array: Array, argument: ArgumentChunks, chunks: tuple[Chunks, ...]) -> Array:
     """Return an argument with the planned chunks; one that has them already stays the same object."""
     if any(len(core) > 1 and None in core for _, core in argument.core_chunks):
         array = _merged(array, argument)
@@ -116,7 +125,7 @@ def _rechunked(array: Array, argument: ArgumentChunks, chunks: tuple[Chunks, ...
         return array
     if array.ndim and not any(array.shape):  # of which Dask's rechunk keeps the chunks, whatever is asked
         return array.blocks[tuple(slice(len(axis)) for axis in chunks)]
-    return array.rechunk(tuple(map(_unknown_as_nan, chunks)))
+    return array.rechunk(tuple(map(unknown_as_nan, chunks)))
 
 
 def _merged(array: Array, argument: ArgumentChunks) -> Array:
@@ -131,8 +140,8 @@ def _layers(
     call: Call, arrays: Sequence[Array], given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan
 ) -> tuple[Array, ...]:
     """Return the outputs of a call whose arguments are cut as planned."""
-    outputs, name, metas = call.plan.outputs, readable_name(call.kernel), _output_metas(call, arrays)
-    loop = {dim: _unknown_as_nan(chunks) for dim, chunks in chunk_plan.loop}
+    outputs, name, metas = call.plan.outputs, readable_name(call.kernel), output_metas(call, arrays)
+    loop = {dim: unknown_as_nan(chunks) for dim, chunks in chunk_plan.loop}
     whole = [_whole_axes(array, argument, loop) for array, argument in zip(arrays, given, strict=True)]
     needs_label = any(map(any, whole))
     is_single = len(outputs) == 1 and (outputs[0].n_core > 0 or not needs_label)
@@ -146,7 +155,7 @@ def _layers(
     return tuple(_picked(tuples, place, outputs[place], loop, metas[place], f"{name}-{place}") for place in places)
 
 
-def _output_metas(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def output_metas(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return an empty array of the type, dtype and number of dims of each output's blocks."""
     outputs, meta = call.plan.outputs, call.options.meta
     each = meta if isinstance(meta, (list, tuple)) else (richest_meta(arrays) if meta is None else meta,) * len(outputs)
@@ -203,11 +212,11 @@ def _operands(
         tuple(one_block if is_whole else dim for dim, is_whole in zip(argument.dims, axes, strict=True))
         for argument, axes in zip(given, whole, strict=True)
     ]
-    operands: _Operands = [(_in_graph(array), own) for array, own in zip(arrays, labels, strict=True)]
+    operands: _Operands = [(in_graph(array), own) for array, own in zip(arrays, labels, strict=True)]
     return [*operands, (ArraySliceDep(tuple(loop.values())), tuple(loop))] if loop else operands
 
 
-def _in_graph(array: Array) -> Array:
+def in_graph(array: Array) -> Array:
     return da.from_array(array, chunks=array.shape) if _is_host(array) else array
 
 
@@ -228,7 +237,7 @@ def _layer(
     concatenate: bool | None = None,
 ) -> Array:
     """Return a blockwise layer of which nothing is left for Dask to guess: neither chunks, nor dtype, nor type."""
-    core = {f"o{axis}": _unknown_as_nan((size,)) for axis, size in enumerate(core_shape)}
+    core = {f"o{axis}": unknown_as_nan((size,)) for axis, size in enumerate(core_shape)}
     carriers = [(_CARRIER, (label,)) for label in core]
     return da.blockwise(
         func,

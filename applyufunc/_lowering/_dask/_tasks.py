@@ -19,7 +19,7 @@ from ..._errors import DimensionError
 from ..._typing import Array
 from .._host import to_host
 
-__all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "first"]
+__all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "first", "location_text", "own"]
 
 
 Cut: TypeAlias = tuple[int | None, ...]
@@ -54,13 +54,18 @@ class KernelTask:
 
     def __call__(self, *operands: Any) -> Any:
         """Return the outputs for blocks, followed by where they lie in the loop, and by what only carries a dim."""
+        blocks, location = self.arrange(operands)
+        outputs = self.runner(*blocks, location=location_text(location))
+        finished = tuple(own(as_type_of(output, meta)) for output, meta in zip(outputs, self.metas, strict=True))
+        return finished if self.only is None else finished[self.only]
+
+    def arrange(self, operands: Sequence[Any]) -> tuple[list[Array], Sequence[slice]]:
+        """Return the blocks as the kernel takes them, checked against each other, and where they lie in the loop."""
         location = operands[len(self.cuts)] if self.n_loop else ()
         blocks = [_cut(block, axes, location) for block, axes in zip(operands, self.cuts, strict=False)]
         for dim, places in self.alike:
             self._check_alike(dim, [(argument, blocks[argument].shape[axis]) for argument, axis in places], location)
-        outputs = self.runner(*_for_kernel(blocks, self.runner), location=_location_text(location))
-        finished = tuple(_own(as_type_of(output, meta)) for output, meta in zip(outputs, self.metas, strict=True))
-        return finished if self.only is None else finished[self.only]
+        return _for_kernel(blocks, self.runner), location
 
     def _check_alike(self, dim: str, sizes: Sequence[tuple[int, int]], location: Sequence[slice]) -> None:
         if len({size for _, size in sizes}) > 1:
@@ -68,7 +73,7 @@ class KernelTask:
             found = " and ".join(f"{size} in argument {positions[argument]}" for argument, size in sizes)
             raise DimensionError(
                 f"loop dimension {dim} (from the right), of a size unknown until computed, is {found} in block "
-                f"{_location_text(location)}, for kernel {self.runner.kernel.name!r}"
+                f"{location_text(location)}, for kernel {self.runner.kernel.name!r}"
             )
 
 
@@ -108,6 +113,19 @@ def as_type_of(array: Array, meta: Array) -> Array:
     return array if isinstance(meta, np.ndarray) else array_api_compat.array_namespace(meta).asarray(array)
 
 
+def own(output: Array) -> Array:
+    """Return a block that shares nothing with another: what the kernel passed through is still flagged read-only."""
+    return output.copy() if isinstance(output, np.ndarray) and not output.flags.writeable else output
+
+
+def location_text(location: Sequence[slice], what: str = " of the loop dimensions") -> str:
+    """Write which part of the loop dims a block is."""
+    if not location:
+        return ""
+    parts = (f"{_bound_text(part.start)}:{_bound_text(part.stop)}" for part in location)
+    return f"[{', '.join(parts)}]{what}"
+
+
 def _cut(block: Array, axes: Cut, location: Sequence[slice]) -> Array:
     """Return a view of the part of a whole array that belongs to a loop block."""
     if all(axis is None for axis in axes):
@@ -121,19 +139,6 @@ def _for_kernel(blocks: Sequence[Array], runner: BlockRunner) -> list[Array]:
         return [to_host(block) for block in blocks]
     foreign = next((block for block in blocks if not isinstance(block, np.ndarray | np.generic)), None)
     return list(blocks) if foreign is None else [as_type_of(block, foreign) for block in blocks]
-
-
-def _own(output: Array) -> Array:
-    """Return a block that shares nothing with another: what the kernel passed through is still flagged read-only."""
-    return output.copy() if isinstance(output, np.ndarray) and not output.flags.writeable else output
-
-
-def _location_text(location: Sequence[slice]) -> str:
-    """Write which part of the loop dims a block is."""
-    if not location:
-        return ""
-    parts = (f"{_bound_text(part.start)}:{_bound_text(part.stop)}" for part in location)
-    return f"[{', '.join(parts)}] of the loop dimensions"
 
 
 def _bound_text(bound: float) -> str:
