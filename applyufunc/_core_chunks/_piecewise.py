@@ -162,7 +162,6 @@ def piecewise_kernel(kernel: Kernel, signature: Signature, options: Options) -> 
         return kernel.func
     if not callable(options.core_chunks):
         return None
-    _check_combine(options.core_chunks)
     reduction = Reduction(kernel.func, options.core_chunks, state=signature, state_dtypes=options.output_dtypes)
     # One token for the kernel says nothing of what combines its outputs.
     _, combine, aggregate = _parts(dataclasses.replace(kernel, token=None), reduction, signature)
@@ -343,11 +342,6 @@ def _only(state: Array) -> Array:
 
 def _all(*states: Array) -> tuple[Array, ...]:
     return states
-
-
-def _check_combine(combine: Any) -> None:
-    if isinstance(combine, np.ufunc) and (combine.nin, combine.nout, combine.signature) != (2, 1, None):
-        raise OptionError(f"core_chunks takes a ufunc of two arguments and one output, got {combine!r}")
 
 
 def _check_keywords(piecewise: PiecewiseKernel, keywords: Keywords, name: str) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import numpy as np
+
 from .._errors import OptionError, SignatureError
 from .._kernel import parameters_of
 from .._options import CoreChunksRule
@@ -150,6 +152,8 @@ def _check_functions(chunk: object, combine: object, aggregate: object) -> None:
     for name, part in (("chunk", chunk), ("combine", combine), ("aggregate", aggregate)):
         if not callable(part) and not (name == "aggregate" and part is None):
             raise OptionError(f"Reduction: {name} takes a function, got {part!r}")
+    if isinstance(combine, np.ufunc) and (combine.nin, combine.nout) != (2, 1):
+        raise OptionError(f"Reduction: combine takes a ufunc of two arguments and one output, got {combine!r}")
 
 
 def _names(independent: Any) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ signatures in `reductions`. Knows no chunks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,8 @@ __all__ = [
 
 NumPyArray: TypeAlias = np.ndarray[Any, Any]
 Several: TypeAlias = tuple[NumPyArray, ...]
+
+_SHORT: Final = 32  # products; one call of BLAS for each item, as `numpy.vecdot` makes, costs more than adding so few
 
 
 def sum_dtype(dtype: np.dtype[Any]) -> DType:
@@ -68,6 +70,8 @@ def dot_state_dtype(dtype: np.dtype[Any], other: np.dtype[Any]) -> DType:
 
 def dot_chunk(x: NumPyArray, y: NumPyArray) -> NumPyArray:
     """Return the sum of products, without conjugating as `numpy.vecdot` does."""
+    if x.shape[-1] < _SHORT:
+        return np.einsum("...n,...n->...", x, y)  # type: ignore[no-any-return]
     return np.vecdot(x.conj() if x.dtype.kind == "c" else x, y)  # type: ignore[no-any-return]
 
 

@@ -52,8 +52,8 @@ class PieceTask:
 
     def _place(self, location: Sequence[slice]) -> str:
         n_loop = len(location) - len(self.core_axes)
-        cores = ", ".join(f"{dim} {location_text(location[axis : axis + 1], '')}" for dim, axis in self.core_axes)
-        return ", ".join(filter(None, (location_text(location[:n_loop]), f"{cores} of the core dimensions")))
+        cores = (location_text(location[axis : axis + 1], f" of core dimension {dim}") for dim, axis in self.core_axes)
+        return ", ".join(filter(None, (location_text(location[:n_loop]), *cores)))
 
 
 @dataclass(frozen=True, slots=True)
