@@ -581,7 +581,7 @@ def covariance(x: Array, /, *, ddof: float = 1) -> Array:
     Parameters
     ----------
     x : array, (n,p)
-        n observations of p variables.
+        In every row one observation of p variables.
     ddof : float, default 1
         What is taken from n in the divisor.
 

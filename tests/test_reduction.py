@@ -668,3 +668,21 @@ def test_plan_merges_unknown_chunks_that_do_not_match():
     plan = plan_reduction(given_chunks, ("n",), (), [], 1000)
     assert (plan.is_tree, plan.merged) == (False, ("n",))
     assert plan.reason == "the sizes of the chunks along 'n' are unknown until computed, and their numbers differ"
+
+
+def test_plan_splits_a_reduced_dim_where_another_is_merged():
+    given_chunks = [argument(("n", "p"), ((10, 10), (5, 5)), 2)]
+    plan = plan_reduction(given_chunks, ("n",), (), [StateCore(("p",), (10,), 8)], 400)
+    assert plan.reduced == (("n", (5, 5, 5, 5)),)
+    assert plan.excess.split == (("n", 10, 5),)
+
+
+def test_padded_outputs_come_from_aggregate():
+    def tops(totals):
+        return totals[..., None]
+
+    by_parts = au.Reduction(*SUM, tops, state="(n)->()")
+    options = {"core_chunks": by_parts, "output_dtypes": float, "output_sizes": {"k": au.UpTo(3, fill_value=-1)}}
+    for x in (X, da.from_array(X, chunks=(2, 4))):
+        result = np.asarray(au.apply_ufunc(row_mean, "(n)->(k)", x, **options))
+        np.testing.assert_allclose(result, np.stack([X.sum(-1), np.full(4, -1), np.full(4, -1)], -1))

@@ -247,7 +247,7 @@ def test_sum_of_short_floats_is_that_of_long_ones():
 def test_pieces_of_a_block_do_not_change_the_result(name, monkeypatch):
     case = CASES[name]
     x = np.random.default_rng(0).choice(
-        FLOATS[1:-2] if name in ("sum", "mean_var") else FLOATS[1:-2] + [np.nan], (5, 40)
+        FLOATS[1:-2] if name in ("sum", "mean_var") else [*FLOATS[1:-2], np.nan], (5, 40)
     )
     expected = case.func(x, **case.keywords)
     monkeypatch.setattr(_piecewise, "PIECE_BYTES", 64)

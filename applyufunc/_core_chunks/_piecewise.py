@@ -27,7 +27,7 @@ from .._options import Options, OutputSizes, SizeRule
 from .._plan import Operand, Plan, core_sizes, fix_output_sizes, make_plan
 from .._signature import Signature
 from .._typing import Array, KernelFunction, Keywords, Shape
-from ._reduction import Reduction
+from ._reduction import Reduction, aggregate_signature, check_kernel, combine_signature
 
 __all__ = ["EmptyPiece", "PiecewiseKernel", "ReductionRunner", "State", "in_pieces", "piecewise_kernel"]
 
@@ -130,9 +130,9 @@ class PiecewiseKernel:
         state_dtypes = self.state_dtypes(input_dtypes)
         taken = partial(_taken, keywords=keywords)
         own = BlockRunner(self.chunk, state, constants, taken(self.chunk.func, state.nin), states, state_dtypes)
-        both = self.reduction.combine_signature
+        both = combine_signature(self.reduction)
         combine = BlockRunner(self.combine, both, (), taken(self.combine.func, both.nin), (), state_dtypes)
-        last = self.reduction.aggregate_signature(self.signature)
+        last = aggregate_signature(self.reduction, self.signature)
         sizes = _aggregate_sizes(plan, last, output_sizes)
         aggregate = BlockRunner(self.aggregate, last, (), taken(self.aggregate.func, last.nin), sizes, output_dtypes)
         return ReductionRunner(own, combine, aggregate, self.reduction.reduced, self.reduction.offset)
@@ -272,6 +272,8 @@ def _aggregate_sizes(plan: Plan, signature: Signature, output_sizes: OutputSizes
 
 def _taken(func: KernelFunction, n_args: int, keywords: Keywords) -> dict[str, Any]:
     """Return those keywords of the kernel that a part takes."""
+    if not keywords:
+        return {}
     parameters = parameters_of(func, n_args)
     return {name: value for name, value in keywords.items() if name in parameters.names or parameters.open_ended}
 
@@ -293,7 +295,7 @@ def _same(
     size_rules: tuple[tuple[str, SizeRule], ...],
     _text: str,  # tells sizes that are equal, such as 1 and True
 ) -> PiecewiseKernel:
-    reduction.check_kernel(signature)
+    check_kernel(reduction, signature)
     return PiecewiseKernel(reduction, signature, *_parts(kernel, reduction, signature), size_rules)
 
 

@@ -19,7 +19,7 @@ from .._options import CoreChunksRule
 from .._signature import CoreDim, Signature
 from .._typing import KernelFunction
 
-__all__ = ["Reduction"]
+__all__ = ["Reduction", "aggregate_signature", "check_kernel", "combine_signature"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,30 +122,33 @@ class Reduction(CoreChunksRule):
         """Labels of the core dimensions that are reduced."""
         return _reduced_dims(self.signature)
 
-    @property
-    def combine_signature(self) -> Signature:
-        """The signature of `combine`: two states to one."""
-        state = _as_inputs(self.signature)
-        return Signature(state + state, state, self.signature.always_tuple)
 
-    def aggregate_signature(self, signature: Signature) -> Signature:
-        """Return the signature of `aggregate` for a kernel with this signature: a state to the outputs."""
-        return Signature(_as_inputs(self.signature), signature.outputs, signature.always_tuple)
+def combine_signature(reduction: Reduction) -> Signature:
+    """Return the signature of `combine`: two states to one."""
+    state = _as_inputs(reduction.signature)
+    return Signature(state + state, state, reduction.signature.always_tuple)
 
-    def check_kernel(self, signature: Signature) -> None:
-        """Refuse a kernel whose inputs or outputs these three parts do not fit."""
-        if self.signature.inputs != signature.inputs:
-            raise SignatureError(
-                f"core_chunks: the Reduction's state has the signature {str(self.signature)!r}, whose inputs are not "
-                f"those of the kernel's {str(signature)!r}"
-            )
-        if self.aggregate is None and self.signature.outputs != signature.outputs:
-            raise SignatureError(
-                f"core_chunks: a Reduction without aggregate gives its state {str(self.signature)!r} as the outputs, "
-                f"which are others in {str(signature)!r}"
-            )
-        for label in self.independent_dims:
-            _check_in_every(label, signature, "output")
+
+def aggregate_signature(reduction: Reduction, signature: Signature) -> Signature:
+    """Return the signature of `aggregate` for a kernel with this signature: a state to the outputs."""
+    return Signature(_as_inputs(reduction.signature), signature.outputs, signature.always_tuple)
+
+
+def check_kernel(reduction: Reduction, signature: Signature) -> None:
+    """Refuse a kernel whose inputs or outputs the parts do not fit."""
+    state = reduction.signature
+    if state.inputs != signature.inputs:
+        raise SignatureError(
+            f"core_chunks: the Reduction's state has the signature {str(state)!r}, whose inputs are not those of the "
+            f"kernel's {str(signature)!r}"
+        )
+    if reduction.aggregate is None and state.outputs != signature.outputs:
+        raise SignatureError(
+            f"core_chunks: a Reduction without aggregate gives its state {str(state)!r} as the outputs, which are "
+            f"others in {str(signature)!r}"
+        )
+    for label in reduction.independent_dims:
+        _check_in_every(label, signature, "output")
 
 
 def _check_functions(chunk: object, combine: object, aggregate: object) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -27,7 +26,7 @@ from dask.layers import ArrayBlockIdDep, ArraySliceDep
 from dask.utils import parse_bytes
 
 from ..._call import Call
-from ..._errors import ApplyUfuncWarning, OptionError, UnknownSizeError
+from ..._errors import OptionError, UnknownSizeError, warn_caller
 from ..._options import Options
 from ..._plan import Operand
 from ..._typing import Array, Shape
@@ -55,8 +54,7 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     chunk_plan = plan_chunks(given, cores, budget_bytes(call.options), merge=call.options.core_chunks != "refuse")
     check_unknown_outputs(call, chunk_plan)
     if chunk_plan.excess is not None:
-        # The caller's line: above this one are `_reductions.lower`, `evaluate` and the public function or object.
-        warnings.warn(str(chunk_plan.excess), ApplyUfuncWarning, stacklevel=5)
+        warn_caller(str(chunk_plan.excess))
     return _layers(call, list(map(rechunked, arrays, given, chunk_plan.arguments)), given, chunk_plan)
 
 

@@ -120,7 +120,8 @@ def _planned(
     stay, tree = (tuple((dim, along[names[dim]]) for dim in dims) for dims in (independent, reduced))
     state_bytes = _state_bytes(states, loop, stay) if tree else None
     block_bytes = _block_bytes(arguments, planned) if tree else None
-    return ReductionPlan(loop, stay, tree, planned, (), "", state_bytes, block_bytes, chunk_plan.excess)
+    excess = _in_own_words(chunk_plan.excess, names)
+    return ReductionPlan(loop, stay, tree, planned, (), "", state_bytes, block_bytes, excess)
 
 
 def _as_loops(argument: ArgumentChunks, names: Mapping[str, str]) -> ArgumentChunks:
@@ -145,6 +146,15 @@ def _everywhere(names: Sequence[str], n_loop: int) -> ArgumentChunks:
 def _in_own_order(argument: ArgumentChunks, names: Mapping[str, str], chunks: tuple[Chunks, ...]) -> tuple[Chunks, ...]:
     by_axis = dict(zip(_order(argument, names), chunks, strict=True))
     return tuple(by_axis[axis] for axis in range(len(chunks)))
+
+
+def _in_own_words(excess: Excess | None, names: Mapping[str, str]) -> Excess | None:
+    """Return what became too large, with the core dims by their own labels."""
+    if excess is None:
+        return None
+    labels = {name: dim for dim, name in names.items()}
+    split = tuple((labels.get(dim, dim), before, after) for dim, before, after in excess.split)
+    return dataclasses.replace(excess, split=split)
 
 
 def _state_bytes(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -23,7 +22,7 @@ from dask.layers import ArrayBlockIdDep, ArraySliceDep
 from ..._call import Call, input_dtype
 from ..._core_chunks import PiecewiseKernel, ReductionRunner, piecewise_kernel
 from ..._dtypes import discovered_dtypes
-from ..._errors import ApplyUfuncWarning
+from ..._errors import warn_caller
 from ..._plan import Operand, make_plan
 from ..._typing import Array
 from . import _graph
@@ -48,8 +47,7 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return _graph.lower(call, arrays)
     check_unknown_outputs(call, ChunkPlan(plan.loop + plan.independent, (), None))
     if plan.excess is not None:
-        # The caller's line: above this one are `evaluate` and the public function or object.
-        warnings.warn(str(plan.excess), ApplyUfuncWarning, stacklevel=4)
+        warn_caller(str(plan.excess))
     return _layers(call, arrays, piecewise, plan)
 
 
