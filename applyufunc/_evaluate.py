@@ -113,7 +113,9 @@ def _core_last(
     return array
 
 
-def _finish(output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout: _Layout, lowering: Lowering) -> Array:
+def _finish(
+    output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout: _Layout, lowering: Lowering
+) -> Array:
     """Return an output without its absent dims, with its kept ones, its core dims where they belong."""
     xp = lowering.namespace(output)
     for axis, dim in enumerate(reversed(dims) if layout.absent else ()):
