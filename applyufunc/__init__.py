@@ -1,6 +1,8 @@
 """Apply a function on small arrays to large ones, by a gufunc signature, on NumPy, Dask, JAX and array-API arrays."""
 
+from . import reductions
 from ._apply import apply_ufunc
+from ._core_chunks import Reduction
 from ._errors import (
     AlignmentError,
     ApplyUfuncError,
@@ -39,6 +41,7 @@ __all__ = [
     "OutputDTypeError",
     "OutputRangeError",
     "OutputShapeError",
+    "Reduction",
     "Signature",
     "SignatureError",
     "TransferError",
@@ -49,6 +52,7 @@ __all__ = [
     "apply_ufunc",
     "gufunc",
     "lazy_apply",
+    "reductions",
     "reraise",
 ]
 

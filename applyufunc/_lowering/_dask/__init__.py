@@ -3,11 +3,12 @@
 One source for three front ends: `dask.array`, its expressions (``array.query-planning``), and the package `dask_array`.
 
 Implements the functions of `Lowering`: `_arrays` answers the door, `_chunks` decides how the arguments are cut,
-`_graph` builds the layers, `_tasks` is what runs in them, `_identity` names them.
+`_graph` builds the layers with `_layers`, `_tasks` is what runs in them, `_identity` names them. `_reductions`, with
+modules of its own, stands in front of `_graph` where a core dim is reduced in the chunks in which it lies.
 """
 
 from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, untraced
-from ._graph import lower
+from ._reductions import lower
 
 __all__ = [
     "as_block",
