@@ -2,7 +2,7 @@
 
 from . import reductions
 from ._apply import apply_ufunc
-from ._core_chunks import Reduction
+from ._core_chunks import Overlap, Reduction, Scan
 from ._errors import (
     AlignmentError,
     ApplyUfuncError,
@@ -41,7 +41,9 @@ __all__ = [
     "OutputDTypeError",
     "OutputRangeError",
     "OutputShapeError",
+    "Overlap",
     "Reduction",
+    "Scan",
     "Signature",
     "SignatureError",
     "TransferError",

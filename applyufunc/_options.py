@@ -300,10 +300,13 @@ def _one_of(*allowed: str) -> Callable[[object, str], str]:
     return check
 
 
+_CORE_CHUNKS: Final = "'merge', 'refuse', a Reduction, Scan or Overlap, or a function that combines"
+
+
 def _core_chunks(value: Any, name: str) -> Any:
     is_rule = isinstance(value, CoreChunksRule) or (callable(value) and not isinstance(value, type))
     if not is_rule and value not in ("merge", "refuse"):
-        raise OptionError(f"{name} takes 'merge', 'refuse', a Reduction or a function that combines, got {value!r}")
+        raise OptionError(f"{name} takes {_CORE_CHUNKS}, got {value!r}")
     return value
 
 

@@ -126,7 +126,7 @@ def test_axis_replaces_bound_axes_and_the_other_way_round():
     assert make_options(made(axis=0), {"axes": None}).axis == 0
 
 
-CORE_CHUNKS = "core_chunks takes 'merge', 'refuse', a Reduction or a function that combines"
+CORE_CHUNKS = "core_chunks takes 'merge', 'refuse', a Reduction, Scan or Overlap, or a function that combines"
 
 
 def test_allow_rechunk_is_another_name_of_core_chunks():

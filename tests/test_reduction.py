@@ -157,7 +157,7 @@ def test_keyword_that_no_part_takes_is_refused():
 
 @pytest.mark.parametrize("value", ["split", ["merge"], 3, au.Reduction])
 def test_core_chunks_takes_words_and_reductions(value):
-    with pytest.raises(au.OptionError, match="core_chunks takes 'merge', 'refuse', a Reduction or a function"):
+    with pytest.raises(au.OptionError, match="core_chunks takes 'merge', 'refuse', a Reduction, Scan or Overlap, or a"):
         au.gufunc("(n)->()", core_chunks=value)
 
 
@@ -199,7 +199,7 @@ def test_the_same_call_compiles_once():
         count.append(1)
         return au.apply_ufunc(row_mean, "(n)->()", x, **options)
 
-    first = _piecewise.in_pieces
+    first = _piecewise.in_parts
     for _ in range(2):
         np.testing.assert_allclose(mean(x), X.mean(-1), rtol=1e-5)
     kernels = [first(kernel, au.Signature.parse("(n)->()"), made) for kernel, made in itertools.repeat(bound(), 2)]

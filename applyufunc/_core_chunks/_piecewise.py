@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from .._blocks import BlockRunner, input_shapes, is_constant
 from .._call import input_dtype
@@ -27,9 +26,10 @@ from .._options import Options, OutputSizes, SizeRule
 from .._plan import Operand, Plan, core_sizes, fix_output_sizes, make_plan
 from .._signature import Signature
 from .._typing import Array, KernelFunction, Keywords, Shape
+from ._concat import concat
 from ._reduction import Reduction, aggregate_signature, check_kernel, combine_signature
 
-__all__ = ["EmptyPiece", "PiecewiseKernel", "ReductionRunner", "State", "in_pieces", "piecewise_kernel"]
+__all__ = ["EmptyPiece", "PiecewiseKernel", "ReductionRunner", "State", "in_parts", "piecewise_kernel"]
 
 State: TypeAlias = tuple[Array, ...]
 """What is known of a piece: one array for each output of `chunk`."""
@@ -66,7 +66,7 @@ class ReductionRunner:
         for row in _pieces(plan, self.reduced, _n_bytes(plan, blocks)):
             states = (self._piece_state(blocks, plan, piece, starts, location) for piece in row.pieces)
             rows.append(reduce(partial(self.combined, location=location), states))
-        return rows[0] if len(rows) == 1 else tuple(_concat(arrays, row.axis) for arrays in zip(*rows, strict=True))
+        return rows[0] if len(rows) == 1 else tuple(concat(arrays, row.axis) for arrays in zip(*rows, strict=True))
 
     def combined(self, state: State, following: State, location: Sequence[slice] = ()) -> State:
         """Return the state of two pieces, the second of which follows the first."""
@@ -142,10 +142,8 @@ class PiecewiseKernel:
         return declared_dtypes(self.reduction.state_dtypes, input_dtypes, self.reduction.signature.nout, np.dtype)
 
 
-def in_pieces(kernel: Kernel, signature: Signature, options: Options) -> Kernel:
-    """Return the kernel that runs on whole core dims: a reduction's three parts, or the kernel itself."""
-    if not isinstance(options.core_chunks, Reduction):
-        return kernel
+def in_parts(kernel: Kernel, signature: Signature, options: Options) -> Kernel:
+    """Return the kernel that runs on whole core dims: the three parts of the reduction in `options`."""
     piecewise = _made(kernel, signature, options)
     _check_keywords(piecewise, options.kwargs, kernel.name)
     # One token for the kernel may stand for its parts too, but not for the kernel as it was.
@@ -229,14 +227,6 @@ def _part(block: Array, operand: Operand | None, piece: _Piece) -> Array:
         slice(None) if size == 1 else piece.along(dim) for dim, size in zip(operand.dims, operand.shape, strict=True)
     )
     return block if all(part == slice(None) for part in index) else block[index]
-
-
-def _concat(arrays: Sequence[Array], axis: int) -> Array:
-    if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
-        return np.ma.concatenate(arrays, axis=axis)  # type: ignore[no-untyped-call]
-    if all(isinstance(array, np.ndarray) for array in arrays):
-        return np.concatenate(arrays, axis=axis)
-    return array_namespace(*arrays).concat(arrays, axis=axis)
 
 
 def _fixed_for(signature: Signature, output_sizes: OutputSizes) -> OutputSizes:

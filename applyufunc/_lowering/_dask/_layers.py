@@ -16,7 +16,7 @@ from dask.layers import ArrayBlockIdDep
 from ..._typing import Array, Namespace
 from ._chunks import Chunks
 
-__all__ = ["ONE_BLOCK", "Operands", "Sizes", "carriers", "known", "layer", "unknown_as_nan"]
+__all__ = ["ONE_BLOCK", "Operands", "Sizes", "carriers", "known", "labels_of", "layer", "unknown_as_nan"]
 
 Operands: TypeAlias = list[tuple[Any, tuple[str, ...]]]
 Sizes: TypeAlias = tuple[Any, ...]
@@ -57,6 +57,12 @@ def layer(
 def carriers(labels: Sequence[str]) -> Operands:
     """Return operands that give labels their one block, where no array has them."""
     return [(_CARRIER, (label,)) for label in labels]
+
+
+def labels_of(array: Array, dims: Sequence[str], grid: Mapping[str, Sizes]) -> tuple[str, ...]:
+    """Return the label of each axis of an operand: its dim where it is cut as `grid` is, else `ONE_BLOCK`."""
+    n_blocks = zip(dims, array.numblocks, strict=True)
+    return tuple(dim if len(grid.get(dim, ())) == n else ONE_BLOCK for dim, n in n_blocks)
 
 
 def known(chunks: Sequence[float]) -> Chunks:

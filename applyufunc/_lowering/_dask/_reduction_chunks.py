@@ -1,20 +1,20 @@
 """Where a core dim is reduced: in the chunks in which it lies, or after it has been brought to one.
 
 In: the chunks of every argument, which core dims may stay in chunks, the states' sizes, a number of bytes. Out: a
-`ReductionPlan`, which says why. Loop dims are cut by the rule of `_chunks`, and so are the core dims that stay in
-chunks: to it they are loop dims. Pure arithmetic that knows no array library.
+`ReductionPlan`, which says why. Pure arithmetic that knows no array library.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..._typing import Shape
 from ._chunk_costs import Steps, one_step
-from ._chunks import ArgumentChunks, Chunks, Excess, Move, plan_chunks, total_size
+from ._chunks import ArgumentChunks, Chunks, Excess, Move, total_size
+from ._piece_chunks import plan_pieces
 
 __all__ = ["ReductionPlan", "StateCore", "plan_reduction"]
 
@@ -115,65 +115,13 @@ def _planned(
     budget: int | None,
     steps: Steps,
 ) -> ReductionPlan:
-    n_loop = max((argument.n_loop for argument in arguments), default=0)
-    kept = (*independent, *reduced)
-    names = {dim: str(-n_loop - 1 - place) for place, dim in enumerate(kept)}
-    as_loops = [_as_loops(argument, names) for argument in arguments]
     # No output is larger than the states that it comes from, and those are a part of a block.
-    chunk_plan = plan_chunks([*as_loops, _everywhere([*names.values()], n_loop)], (), budget, steps=steps)
-    along = dict(chunk_plan.loop)
-    planned = tuple(
-        _in_own_order(argument, names, chunks)
-        for argument, chunks in zip(arguments, chunk_plan.arguments, strict=False)  # the last is nobody's
-    )
-    loop = tuple((dim, along[dim]) for dim in map(str, range(-n_loop, 0)))
-    stay, tree = (tuple((dim, along[names[dim]]) for dim in dims) for dims in (independent, reduced))
-    state_bytes = _state_bytes(states, loop, stay) if tree else None
-    block_bytes = _block_bytes(arguments, planned) if tree else None
-    excess = _in_own_words(chunk_plan.excess, names)
-    moves = tuple(_own_move(*each, names) for each in zip(arguments, chunk_plan.moves, strict=False))
-    return ReductionPlan(loop, stay, tree, planned, (), "", state_bytes, block_bytes, excess, moves)
-
-
-def _as_loops(argument: ArgumentChunks, names: Mapping[str, str]) -> ArgumentChunks:
-    """Return an argument with the core dims that stay in chunks as loop dims, in front."""
-    order = _order(argument, names)
-    dims = tuple(names.get(argument.dims[axis], argument.dims[axis]) for axis in order)
-    chunks = tuple(argument.chunks[axis] for axis in order)
-    n_core = argument.n_core - sum(dim in names for dim in argument.dims)
-    return dataclasses.replace(argument, dims=dims, chunks=chunks, n_core=n_core)
-
-
-def _order(argument: ArgumentChunks, names: Mapping[str, str]) -> list[int]:
-    return sorted(range(len(argument.dims)), key=lambda axis: argument.dims[axis] not in names)  # stable
-
-
-def _everywhere(names: Sequence[str], n_loop: int) -> ArgumentChunks:
-    """Return an argument of size 1 that has all dims, so that the planner counts them; it costs nothing."""
-    dims = (*reversed(names), *map(str, range(-n_loop, 0)))
-    return ArgumentChunks(-1, dims, ((1,),) * len(dims), 0, 0, in_memory=True)
-
-
-def _in_own_order(argument: ArgumentChunks, names: Mapping[str, str], chunks: tuple[Chunks, ...]) -> tuple[Chunks, ...]:
-    by_axis = dict(zip(_order(argument, names), chunks, strict=True))
-    return tuple(by_axis[axis] for axis in range(len(chunks)))
-
-
-def _in_own_words(excess: Excess | None, names: Mapping[str, str]) -> Excess | None:
-    """Return what became too large, with the core dims by their own labels."""
-    if excess is None:
-        return None
-    labels = {name: dim for dim, name in names.items()}
-    split = tuple((labels.get(dim, dim), before, after) for dim, before, after in excess.split)
-    return dataclasses.replace(excess, split=split)
-
-
-def _own_move(argument: ArgumentChunks, move: Move, names: Mapping[str, str]) -> Move:
-    """Return what becomes of an argument, with its axes in their order, and the core dims by their own labels."""
-    labels = {name: dim for dim, name in names.items()}
-    unified, split = (tuple(labels.get(dim, dim) for dim in dims) for dims in (move.unified, move.split))
-    via = None if move.via is None else _in_own_order(argument, names, move.via)
-    return dataclasses.replace(move, unified=unified, split=split, via=via)
+    pieces = plan_pieces(arguments, (*independent, *reduced), (), budget, steps=steps)
+    stay, tree = pieces.kept[: len(independent)], pieces.kept[len(independent) :]
+    state_bytes = _state_bytes(states, pieces.loop, stay) if tree else None
+    block_bytes = _block_bytes(arguments, pieces.arguments) if tree else None
+    sizes = state_bytes, block_bytes
+    return ReductionPlan(pieces.loop, stay, tree, pieces.arguments, (), "", *sizes, pieces.excess, pieces.moves)
 
 
 def _state_bytes(

@@ -7,16 +7,15 @@ hand them. Out: states, in the end a tuple of outputs. Knows nothing of graphs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..._blocks import location_text
 from ..._core_chunks import EmptyPiece, ReductionRunner, State
 from ..._typing import Array
-from ._tasks import KernelTask, noted
+from ._tasks import KernelTask, noted, piece_text
 
 __all__ = ["CombineTask", "PieceTask", "keep"]
 
@@ -49,9 +48,10 @@ class PieceTask:
         blocks = self.arranged.arrange(operands[start:], location)
         if not self.runner.has_elements(blocks):
             return EmptyPiece(tuple(blocks))
-        parts = dict(zip(self.core_dims, location[n_loop:], strict=True))
-        starts = {dim: part.start for dim, part in parts.items()} if self.runner.takes_offset else {}
-        with noted(f"in the piece {_text(parts)}"), self.arranged.runner.kernel.guard():
+        parts = location[n_loop:]
+        pairs = zip(self.core_dims, parts, strict=True)
+        starts = {dim: part.start for dim, part in pairs} if self.runner.takes_offset else {}
+        with noted(f"in the piece {piece_text(self.core_dims, parts)}"), self.arranged.runner.kernel.guard():
             return self.runner.state(blocks, starts, location[:n_loop])
 
 
@@ -93,10 +93,6 @@ class CombineTask:
 def keep(states: Any, **_how: Any) -> Any:
     """Return the states: what Dask's `reduction` would do to each block has been done."""
     return states
-
-
-def _text(parts: Mapping[str, slice]) -> str:
-    return " and ".join(location_text((part,), f"core dimension {dim!r}") for dim, part in parts.items())
 
 
 def _flat(states: Any) -> Iterator[PieceState]:

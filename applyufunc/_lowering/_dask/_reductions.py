@@ -2,16 +2,13 @@
 
 In: a `Call` whose option `core_chunks` says how its kernel works piece by piece, and arrays as in `_graph`. Out: one
 lazy Dask array per output. Layers: a state for every block; the front end's `reduction` along each reduced dim, the
-last first, so that states stay in order; one pick for every output. A call whose core dims are in one chunk, or better
-brought to one, goes to `_graph`.
-
-Labels are those of `_graph`, and ``core n`` for a core dim that stays in chunks.
+last first, so that states stay in order; one pick for every output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 from dask.array.rechunk import plan_rechunk
@@ -21,29 +18,28 @@ from ..._call import Call, input_dtype
 from ..._core_chunks import PiecewiseKernel, ReductionRunner, piecewise_kernel
 from ..._dtypes import discovered_dtypes
 from ..._errors import warn_caller
-from ..._plan import Operand, make_plan
+from ..._plan import make_plan
 from ..._typing import Array, Namespace
-from . import _graph
 from ._arrays import as_block, block_kind, front_end
-from ._chunks import ArgumentChunks, Chunks
+from ._chunks import ArgumentChunks
 from ._graph import budget_bytes, check_unknown_outputs, chunks_of, kernel_task, output_metas, rechunked
 from ._identity import call_token
-from ._layers import ONE_BLOCK, Operands, Sizes, carriers, layer, unknown_as_nan
+from ._layers import ONE_BLOCK, Operands, carriers, labels_of, layer, unknown_as_nan
+from ._pieces import Pieces, of_size_one, picked
 from ._reduction_chunks import ReductionPlan, StateCore, plan_reduction
 from ._reduction_tasks import CombineTask, PieceTask, keep
-from ._tasks import Pick
 
-__all__ = ["lower", "reduction_plan"]
+__all__ = ["reduced", "reduction_plan"]
 
 
-def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs of a call, core dims last."""
+def reduced(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...] | None:
+    """Return the outputs of a call, core dims last; None where no core dim is to stay in chunks."""
     piecewise = piecewise_kernel(call.kernel, call.runner.signature, call.options)
     if piecewise is None:
-        return _graph.lower(call, arrays)
+        return None
     plan = reduction_plan(call, arrays, piecewise)
     if not plan.is_tree:
-        return _graph.lower(call, arrays)
+        return None
     check_unknown_outputs(call, plan.n_outputs)
     if plan.excess is not None:
         warn_caller(str(plan.excess))
@@ -63,9 +59,6 @@ def reduction_plan(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKern
         steps=plan_rechunk,
     )
 
-
-_Chunked: TypeAlias = Mapping[str, Sizes]
-"""Chunks as Dask writes them, by label."""
 
 _SPLIT_EVERY: Final = 4  # states that one task combines
 
@@ -102,27 +95,13 @@ def _runner(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel) -> 
 
 def _layers(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel, plan: ReductionPlan) -> tuple[Array, ...]:
     """Return the outputs of a call whose arguments are cut as planned."""
-    da, given, metas = front_end(arrays), chunks_of(call, arrays), output_metas(call, arrays)
+    da, given, metas = front_end(arrays), tuple(chunks_of(call, arrays)), output_metas(call, arrays)
     vias = [move.via for move in plan.moves]
-    cut = [rechunked(da, *each) for each in zip(arrays, given, vias, plan.arguments, strict=True)]
+    cut = tuple(rechunked(da, *each) for each in zip(arrays, given, vias, plan.arguments, strict=True))
+    pieces = Pieces(da, call, cut, given, plan.loop, plan.independent, metas)
     task = _piece_task(call, given, plan, _runner(call, arrays, piecewise), metas)
-    loop, independent, reduced = map(_labelled, (plan.loop, plan.independent, plan.reduced))
-    states = _states(da, task, cut, given, loop | independent | reduced, [*reduced])
-    last = _combined(da, states, len(loop) + len(independent), len(reduced), task)
-    names = [task.__name__] if len(metas) == 1 else [f"{task.__name__}-{place}" for place in range(len(metas))]
-    return tuple(
-        _picked(da, last, place, output, loop, independent, metas[place], names[place])
-        for place, output in enumerate(call.plan.outputs)
-    )
-
-
-def _labelled(dims: Sequence[tuple[str, Chunks]]) -> dict[str, Sizes]:
-    return {_label(dim): unknown_as_nan(chunks) for dim, chunks in dims}
-
-
-def _label(dim: str) -> str:
-    """Return the label of a dim: loop dims, which have numbers for names, keep the plan's."""
-    return dim if dim.startswith("-") else f"core {dim}"
+    states = _states(pieces, task, plan)
+    return picked(pieces, _combined(da, states, len(pieces.grid), len(plan.reduced), task), tuple(pieces.grid))
 
 
 def _piece_task(
@@ -138,27 +117,16 @@ def _piece_task(
     return PieceTask(arranged, runner, tokens, tuple(dim for dim, _ in core))
 
 
-def _states(
-    da: Namespace,
-    task: PieceTask,
-    arrays: Sequence[Array],
-    given: Sequence[ArgumentChunks],
-    chunks: _Chunked,
-    reduced: Sequence[str],
-) -> Array:
+def _states(pieces: Pieces, task: PieceTask, plan: ReductionPlan) -> Array:
     """Return an array with one state for every block; all else is along an axis of one block."""
-    labels = [_labels(array, argument, chunks) for array, argument in zip(arrays, given, strict=True)]
-    location = (ArraySliceDep(tuple(chunks.values())), tuple(chunks))
-    operands: Operands = [*carriers([ONE_BLOCK]), location, *zip(arrays, labels, strict=True)]
-    sizes = {label: (1,) * len(along) if label in reduced else along for label, along in chunks.items()}
-    grid = sizes | {ONE_BLOCK: (1,)}
-    return layer(da, task, operands, grid, _no_states(len(grid)), f"{task.__name__}-state")
-
-
-def _labels(array: Array, argument: ArgumentChunks, chunks: _Chunked) -> tuple[str, ...]:
-    """Return a label for every axis: its own where it is cut as the layer is, else that of one block."""
-    pairs = zip(map(_label, argument.dims), array.numblocks, strict=True)
-    return tuple(label if len(chunks.get(label, ())) == n else ONE_BLOCK for label, n in pairs)
+    reduced = {dim: unknown_as_nan(chunks) for dim, chunks in plan.reduced}
+    blocks = pieces.grid | reduced
+    pairs = zip(pieces.arrays, pieces.arguments, strict=True)
+    labels = [labels_of(array, argument.dims, blocks) for array, argument in pairs]
+    location = (ArraySliceDep(tuple(blocks.values())), tuple(blocks))
+    operands: Operands = [*carriers([ONE_BLOCK]), location, *zip(pieces.arrays, labels, strict=True)]
+    grid = pieces.grid | of_size_one(reduced) | {ONE_BLOCK: (1,)}
+    return layer(pieces.da, task, operands, grid, _no_states(len(grid)), f"{pieces.name}-state")
 
 
 def _no_states(ndim: int) -> Array:
@@ -187,23 +155,3 @@ def _combined_along(da: Namespace, states: Array, axes: tuple[int, ...], task: P
         meta=_no_states(states.ndim - len(axes)),
         name=task.__name__,
     )
-
-
-def _picked(
-    da: Namespace,
-    outputs: Array,
-    place: int,
-    output: Operand,
-    loop: _Chunked,
-    independent: _Chunked,
-    meta: Array,
-    name: str,
-) -> Array:
-    """Return one output out of an array of tuples."""
-    core: dict[str, Sizes] = {}
-    for axis, (dim, size) in enumerate(zip(output.dims[output.n_loop :], output.core_shape, strict=True)):
-        chunks = independent.get(_label(dim))
-        core |= {f"o{axis}": unknown_as_nan((size,))} if chunks is None else {_label(dim): chunks}
-    one_block = [label for label in core if label not in independent]
-    operands: Operands = [*carriers(one_block), (outputs, (*loop, *independent))]
-    return layer(da, Pick(place), operands, {**loop, **core}, meta, name)

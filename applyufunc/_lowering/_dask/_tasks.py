@@ -19,7 +19,7 @@ from ..._errors import DimensionError
 from ..._typing import Array
 from .._host import as_numpy, check_transfer, to_host
 
-__all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "last", "noted"]
+__all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "last", "noted", "piece_text"]
 
 
 Cut: TypeAlias = tuple[int | None, ...]
@@ -140,6 +140,12 @@ def noted(what: str) -> Iterator[None]:
         with suppress(Exception):  # an exception may take no notes
             error.add_note(what)
         raise
+
+
+def piece_text(dims: Sequence[str], parts: Sequence[slice]) -> str:
+    """Write which part of some core dims a block is."""
+    pairs = zip(dims, parts, strict=True)
+    return " and ".join(location_text((part,), f"core dimension {dim!r}") for dim, part in pairs)
 
 
 def as_type_of(array: Array, meta: Array) -> Array:
