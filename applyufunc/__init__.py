@@ -1,6 +1,8 @@
 """Apply a function on small arrays to large ones, by a gufunc signature, on NumPy, Dask, JAX and array-API arrays."""
 
+from . import reductions
 from ._apply import apply_ufunc
+from ._core_chunks import Overlap, Reduction, Scan
 from ._errors import (
     AlignmentError,
     ApplyUfuncError,
@@ -39,6 +41,9 @@ __all__ = [
     "OutputDTypeError",
     "OutputRangeError",
     "OutputShapeError",
+    "Overlap",
+    "Reduction",
+    "Scan",
     "Signature",
     "SignatureError",
     "TransferError",
@@ -49,6 +54,7 @@ __all__ = [
     "apply_ufunc",
     "gufunc",
     "lazy_apply",
+    "reductions",
     "reraise",
 ]
 

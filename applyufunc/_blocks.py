@@ -122,10 +122,10 @@ def input_shapes(
     return tuple(_constant_shape(arg, dims) if is_constant(arg) else shape_of(arg) for arg, dims in pairs)
 
 
-def location_text(location: Sequence[slice]) -> str:
-    """Write which part of the loop dims a block is; NaN is a bound that is unknown."""
+def location_text(location: Sequence[slice], of: str = "the loop dimensions") -> str:
+    """Write which part of some dims a block is; NaN is a bound that is unknown."""
     parts = (f"{_bound_text(part.start)}:{_bound_text(part.stop)}" for part in location)
-    return f"[{', '.join(parts)}] of the loop dimensions"
+    return f"[{', '.join(parts)}] of {of}"
 
 
 def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

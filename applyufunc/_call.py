@@ -24,7 +24,7 @@ from ._plan import Plan, core_sizes, fix_output_sizes, make_plan
 from ._signature import Signature
 from ._typing import Array, Keywords, Namespace, Shape
 
-__all__ = ["Call", "Lowering", "make_call"]
+__all__ = ["Call", "Lowering", "input_dtype", "make_call"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,20 @@ def make_call(
     return Call(dataclasses.replace(runner, dtypes=dtypes, found=found), plan, options)
 
 
+def input_dtype(arg: Any) -> InputDType:
+    """Return an argument's dtype, the type of a scalar that has none, or None."""
+    if arg is None:
+        return None
+    if is_constant(arg):
+        return np.dtype(bool) if isinstance(arg, bool) else type(arg)
+    return numpy_dtype(arg.dtype)
+
+
 def _find_dtypes(
     runner: BlockRunner, plan: Plan, args: Sequence[Any], options: Options, lowering: Lowering
 ) -> tuple[np.dtype[Any], ...] | None:
     """Return the outputs' dtypes, or None where the kernel's own word is waited for."""
-    input_dtypes = tuple(map(_input_dtype, args))
+    input_dtypes = tuple(map(input_dtype, args))
     arrays = [arg for arg in args if not is_constant(arg)]
     wanted = _wanted_dtypes(options)
     if wanted is not None:
@@ -134,11 +143,3 @@ def _wanted_dtypes(options: Options) -> Any:
     if options.output_dtypes is not None or options.meta is None:
         return options.output_dtypes
     return tuple(m.dtype for m in options.meta) if isinstance(options.meta, (list, tuple)) else options.meta.dtype
-
-
-def _input_dtype(arg: Any) -> InputDType:
-    if arg is None:
-        return None
-    if is_constant(arg):
-        return np.dtype(bool) if isinstance(arg, bool) else type(arg)
-    return numpy_dtype(arg.dtype)

@@ -15,6 +15,7 @@ import numpy as np
 from ._axes import CoreAxes, find_core_axes, from_core_last, to_core_last
 from ._blocks import is_constant
 from ._call import Lowering, make_call
+from ._core_chunks import in_pieces
 from ._errors import ArgumentError
 from ._kernel import Kernel
 from ._lexer import shortened
@@ -29,6 +30,7 @@ __all__ = ["evaluate"]
 def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
     """Return the outputs of `kernel` applied to `args`: one, or a tuple where the signature says so."""
     _check_number(args, signature, kernel)
+    kernel = in_pieces(kernel, signature, options)
     lowering = find_lowering(args)
     converted = lowering.convert(args, options, kernel)
     keywords = convert_keywords(options, kernel, lowering, [arg for arg in converted if not is_constant(arg)])

@@ -194,8 +194,11 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         scalar.
     kernel_arrays : {"numpy", "same"}, default "numpy"
         What the kernel takes: NumPy arrays, or concrete arrays of the inputs' own library.
-    core_chunks : {"merge", "refuse"}, default "merge"
-        Dask: what is done with a core dimension in several chunks. ``allow_rechunk=True`` and ``False`` say the same.
+    core_chunks : {"merge", "refuse"}, Reduction, Scan, Overlap or callable, default "merge"
+        Dask: what is done with a core dimension in several chunks. ``allow_rechunk=True`` and ``False`` say the same as
+        the words. A `Reduction` works on them piece by piece; a binary ufunc, or a function of two states, such as
+        `numpy.add`, combines what the kernel itself returns for each chunk. A `Scan` carries something from chunk to
+        chunk, an `Overlap` gives each chunk some elements of its neighbours.
     budget : int or str, optional
         Dask: bytes that the largest block may have when core dimensions are merged; by default ``array.chunk-size``.
         ``"keep"``: as many as the largest block that an argument has.

@@ -19,6 +19,7 @@ from ._errors import OptionError
 __all__ = [
     "CALL_OPTIONS",
     "OPTION_NAMES",
+    "CoreChunksRule",
     "OptionKeywords",
     "Options",
     "OutputSize",
@@ -94,6 +95,14 @@ class UpTo:
         return self.bound, type(fill), repr(fill) if isinstance(fill, (float, complex)) else fill
 
 
+class CoreChunksRule:
+    """What `core_chunks` takes beyond words and functions: how pieces of a core dim are worked on."""
+
+    __slots__ = ()
+
+
+CoreChunks: TypeAlias = Literal["merge", "refuse"] | CoreChunksRule | Callable[..., Any]
+
 OutputSize: TypeAlias = int | UpTo | None
 """A size of a dim in the outputs; None: unknown until computed."""
 
@@ -115,7 +124,7 @@ class Options:
     output_sizes: tuple[tuple[str, SizeRule], ...] = ()
     vectorize: bool = False
     kernel_arrays: Literal["numpy", "same"] = "numpy"
-    core_chunks: Literal["merge", "refuse"] = "merge"
+    core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
     allow_transfer: bool = False
     writable: bool = False
@@ -135,7 +144,7 @@ class OptionKeywords(TypedDict, total=False):
     output_sizes: Mapping[str, Any] | None
     vectorize: bool | None
     kernel_arrays: Literal["numpy", "same"]
-    core_chunks: Literal["merge", "refuse"]
+    core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
     allow_transfer: bool
@@ -292,6 +301,16 @@ def _one_of(*allowed: str) -> Callable[[object, str], str]:
     return check
 
 
+_CORE_CHUNKS: Final = "'merge', 'refuse', a Reduction, Scan or Overlap, or a function that combines"
+
+
+def _core_chunks(value: Any, name: str) -> Any:
+    is_rule = isinstance(value, CoreChunksRule) or (callable(value) and not isinstance(value, type))
+    if not is_rule and value not in ("merge", "refuse"):
+        raise OptionError(f"{name} takes {_CORE_CHUNKS}, got {value!r}")
+    return value
+
+
 def _budget(value: object, name: str) -> int | Literal["keep"] | None:
     """Return bytes, given as a number or as text such as "128 MiB"; "keep" and None are the lowering's to read."""
     if value is None:
@@ -339,7 +358,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "keepdims": _flag,
     "vectorize": _flag,
     "kernel_arrays": _one_of("numpy", "same"),
-    "core_chunks": _one_of("merge", "refuse"),
+    "core_chunks": _core_chunks,
     "budget": _budget,
     "allow_transfer": _flag,
     "writable": _flag,

@@ -327,6 +327,49 @@ def test_a_lazy_keyword_is_refused_by_name(da):
         au.apply_ufunc(lambda rows, p: rows, "(n)->(n)", da.ones((4, 6)), p=da.ones(6), output_dtypes=float)
 
 
+# Core dims that stay in chunks
+
+
+def test_a_core_dim_is_reduced_where_its_chunks_lie(da):
+    counting = Counting(lambda rows: (rows.sum(axis=-1), rows.max(axis=-1)))
+    by_parts = au.Reduction(counting, lambda a, b, c, d: (a + c, np.maximum(b, d)), state="(n)->(),()")
+    x = np.arange(96.0).reshape(4, 24)
+    lazy = da.from_array(x, chunks=(2, 8)) * 1
+    sums, largest = au.apply_ufunc(fail, "(n)->(),()", lazy, core_chunks=by_parts, output_dtypes=float)
+    computed = dask.compute(sums + 1, largest)
+    assert counting.shapes == [((2, 8),)] * 6
+    np.testing.assert_array_equal(computed[0], x.sum(axis=-1) + 1)
+    np.testing.assert_array_equal(computed[1], x.max(axis=-1))
+    for part in (np.s_[:1], np.s_[2], np.s_[::-1], np.s_[:0]):
+        np.testing.assert_array_equal(sums[part].compute(), x.sum(axis=-1)[part])
+
+
+def test_reductions_that_are_ready_to_use(da):
+    x = np.random.default_rng(0).normal(size=(3, 4, 10))
+    lazy = da.from_array(x, chunks=(2, 4, 3))
+    mean, var = dask.compute(*au.reductions.mean_var(lazy, axis=1))
+    np.testing.assert_allclose(mean, x.mean(axis=1))
+    np.testing.assert_allclose(var, x.var(axis=1))
+    check_equal(au.reductions.argmax(lazy), x.argmax(axis=-1), da)
+    dots = au.reductions.dot(lazy, x[0])
+    np.testing.assert_allclose(dots.compute(), (x * x[0]).sum(axis=-1))
+    np.testing.assert_allclose(dots[1:, ::2].compute(), (x * x[0]).sum(axis=-1)[1:, ::2])
+
+
+def test_independent_dims_keep_their_chunks_and_a_slice_sees_its_own_part(da):
+    x, y = np.arange(2 * 4 * 8.0).reshape(2, 4, 8), np.arange(24.0).reshape(8, 3)
+    lazy, other = da.from_array(x, chunks=(1, 2, 4)), da.from_array(y, chunks=(2, 2))
+    signature = "(m,n),(n,p)->(m,p)"
+    by_parts = au.Reduction(np.matmul, np.add, state=signature, state_dtypes=float, independent=("m", "p"))
+    options = {"core_chunks": by_parts, "output_dtypes": float}
+    for right in (other, y):
+        result = au.apply_ufunc(fail, signature, lazy, right, **options)
+        assert result.chunks[:2] == ((1, 1), (2, 2))
+        check_equal(result, x @ y, da)
+        for part in (np.s_[1], np.s_[:, 3], np.s_[:, 1:3, ::-1], np.s_[:, :0]):
+            np.testing.assert_array_equal(result[part].compute(), (x @ y)[part])
+
+
 # Unknown sizes
 
 
@@ -348,6 +391,12 @@ def test_unknown_core_chunks_are_merged_by_concatenation(front_end):
     computed = dask.compute(*result)
     np.testing.assert_array_equal(computed[0], [6.0, 6.0, 6.0])
     np.testing.assert_array_equal(computed[1], np.arange(3.0, 12.0).reshape(3, 3).T * 2)
+
+
+def test_unknown_core_chunks_are_reduced_where_they_lie(front_end):
+    rows = rows_above_two(front_end, (2, 2))
+    result = au.reductions.sum(rows.T)
+    np.testing.assert_array_equal(result.compute(), [18.0, 21.0, 24.0])
 
 
 def test_a_size_that_only_the_kernel_knows_is_passed_on(da):

@@ -126,6 +126,9 @@ def test_axis_replaces_bound_axes_and_the_other_way_round():
     assert make_options(made(axis=0), {"axes": None}).axis == 0
 
 
+CORE_CHUNKS = "core_chunks takes 'merge', 'refuse', a Reduction, Scan or Overlap, or a function that combines"
+
+
 def test_allow_rechunk_is_another_name_of_core_chunks():
     assert (made(allow_rechunk=True).core_chunks, made(allow_rechunk=False).core_chunks) == ("merge", "refuse")
     assert make_options(made(core_chunks="refuse"), {"allow_rechunk": True}).core_chunks == "merge"
@@ -138,8 +141,8 @@ def test_allow_rechunk_is_another_name_of_core_chunks():
     ("name", "value", "expected"),
     [
         ("kernel_arrays", "jax", "kernel_arrays takes 'numpy' or 'same', got 'jax'"),
-        ("core_chunks", "split", "core_chunks takes 'merge' or 'refuse', got 'split'"),
-        ("core_chunks", ["merge"], "core_chunks takes 'merge' or 'refuse', got ['merge']"),
+        ("core_chunks", "split", f"{CORE_CHUNKS}, got 'split'"),
+        ("core_chunks", ["merge"], f"{CORE_CHUNKS}, got ['merge']"),
         ("budget", 0, "budget takes a positive number of bytes, text such as '128 MiB', or 'keep', got 0"),
         ("budget", 2.5, "budget (bytes) takes an integer, got 2.5"),
         ("kernel_token", 3, "kernel_token takes a string, got 3"),

@@ -17,7 +17,7 @@ import itertools
 import math
 import operator
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -94,7 +94,9 @@ class Excess:
 
     what: str  # "argument 0"
     merged: tuple[str, ...]  # core dims that were in several chunks
-    split: tuple[tuple[str, int, int], ...]  # loop dim, its largest chunk before and after
+    split: tuple[
+        tuple[str, int, int], ...
+    ]  # loop dim, or core dim that stays in chunks, its largest chunk before and after
     bytes_given: int | None  # of the largest block in the caller's chunks; None: an output has none
     bytes_unsplit: int  # of the largest block with the core dims whole and the loop dims as they were
     bytes_planned: int
@@ -115,9 +117,14 @@ class Excess:
     def _consequence(self) -> str:
         if not self.split:
             return "one item alone is that large, so no loop dimension was split"
-        narrowed = ", ".join(f"{dim} (chunks of up to {before}, now {after})" for dim, before, after in self.split)
-        blocks = f"blocks of {_bytes_text(self.bytes_planned)}"
-        outcome = f"loop dimension(s) (from the right) {narrowed} were split, which makes {blocks}"
+        loop = _narrowed_text(each for each in self.split if each[0].startswith("-"))
+        core = _narrowed_text(each for each in self.split if not each[0].startswith("-"))
+        kinds = (
+            f"loop dimension(s) (from the right) {loop}" if loop else "",
+            f"core dimension(s) {core}" if core else "",
+        )
+        narrowed = " and ".join(filter(None, kinds))
+        outcome = f"{narrowed} were split, which makes blocks of {_bytes_text(self.bytes_planned)}"
         return outcome if self.is_enough else f"{outcome}: one item alone is that large"
 
 
@@ -375,6 +382,10 @@ def _move(
     after = argument.itemsize * math.prod(map(width_of, planned))
     figures = work.bytes_moved, work.n_tasks, work.n_steps
     return Move(position, _merged(argument), unified, split, via, before, after, *figures)
+
+
+def _narrowed_text(split: Iterable[tuple[str, int, int]]) -> str:
+    return ", ".join(f"{dim} (chunks of up to {before}, now {after})" for dim, before, after in split)
 
 
 def _chunks_text(chunks: Chunks) -> str:

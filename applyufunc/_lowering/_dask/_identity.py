@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from dask.base import tokenize
 
 from ..._blocks import BlockRunner
+from ..._core_chunks import ScanKernel
 from ..._identity import IdentityMap, is_plain
 from ..._kernel import Kernel
 
@@ -53,6 +54,8 @@ _Identity: TypeAlias = tuple[str, ...]
 
 
 def _kernel_identity(kernel: Kernel) -> _Identity:
+    if isinstance(kernel.func, ScanKernel):
+        return _scan_identity(kernel.func)
     if kernel.token is not None:
         return "token", kernel.token
     if kernel.home is not None and kernel.is_found_at_home:
@@ -64,6 +67,14 @@ def _kernel_identity(kernel: Kernel) -> _Identity:
     if contents not in remembered:
         remembered[contents] = _function_identity(kernel.func)
     return remembered[contents]
+
+
+def _scan_identity(scan: ScanKernel) -> _Identity:
+    initial, step = scan.initial, scan.step
+    start = _kernel_identity(initial) if isinstance(initial, Kernel) else (_stable_token(initial) or uuid.uuid4().hex,)
+    carry = tuple(tuple(map(str, dims)) for dims in scan.carry)
+    how = repr((scan.dim, carry, step.vectorize, step.writable, step.thread_safe))
+    return "scan", *_kernel_identity(step), "from", *start, how
 
 
 def _contents(func: Any) -> Hashable | None:

@@ -6,7 +6,8 @@ them. Out: blocks. Knows nothing of graphs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -18,11 +19,11 @@ from ..._errors import DimensionError
 from ..._typing import Array
 from .._host import as_numpy, check_transfer, to_host
 
-__all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "last"]
+__all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "last", "noted", "piece_text"]
 
 
 Cut: TypeAlias = tuple[int | None, ...]
-"""For each axis of an argument that is there whole, the loop axis that a block is cut by; None: the whole axis."""
+"""For each axis of an argument that is there whole, the axis of the location that cuts it; None: a block sees all."""
 
 Alike: TypeAlias = tuple[str, tuple[tuple[int, int], ...]]
 """A loop dim of unknown size, and the (argument, axis) pairs that have to agree on it."""
@@ -56,12 +57,23 @@ class KernelTask:
         """Return the outputs for what only carries a dim, where the blocks lie in the loop, and the blocks."""
         start = len(operands) - len(self.cuts)
         location = operands[start - 1] if self.n_loop else ()
-        blocks = [_cut(block, axes, location) for block, axes in zip(operands[start:], self.cuts, strict=True)]
-        for dim, places in self.alike:
-            self._check_alike(dim, [(argument, blocks[argument].shape[axis]) for argument, axis in places], location)
-        outputs = self.runner(*self._for_kernel(blocks, location), location=location)
-        finished = tuple(map(as_type_of, outputs, self.metas))
+        finished = self.finish(self.runner(*self.arrange(operands[start:], location), location=location))
         return finished if self.only is None else finished[self.only]
+
+    def arrange(self, blocks: Sequence[Array], location: Sequence[slice]) -> list[Array]:
+        """Return the blocks as the kernel takes them, cut, and checked against each other.
+
+        What `location` has beyond the loop dims are core dims in pieces.
+        """
+        blocks = [_cut(block, axes, location) for block, axes in zip(blocks, self.cuts, strict=True)]
+        loop = location[: self.n_loop]
+        for dim, places in self.alike:
+            self._check_alike(dim, [(argument, blocks[argument].shape[axis]) for argument, axis in places], loop)
+        return self._for_kernel(blocks, loop)
+
+    def finish(self, outputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Return outputs of the types that were announced."""
+        return tuple(map(as_type_of, outputs, self.metas))
 
     def _check_alike(self, dim: str, sizes: Sequence[tuple[int, int]], location: Sequence[slice]) -> None:
         if len({size for _, size in sizes}) > 1:
@@ -117,6 +129,23 @@ class Pick:
 def last(*operands: Any) -> Array:
     """Return the block, which follows what only carries a dim."""
     return operands[-1]
+
+
+@contextmanager
+def noted(what: str) -> Iterator[None]:
+    """Say, in a note on whatever is raised, where it was."""
+    try:
+        yield
+    except Exception as error:
+        with suppress(Exception):  # an exception may take no notes
+            error.add_note(what)
+        raise
+
+
+def piece_text(dims: Sequence[str], parts: Sequence[slice]) -> str:
+    """Write which part of some core dims a block is."""
+    pairs = zip(dims, parts, strict=True)
+    return " and ".join(location_text((part,), f"core dimension {dim!r}") for dim, part in pairs)
 
 
 def as_type_of(array: Array, meta: Array) -> Array:

@@ -1,0 +1,44 @@
+"""What `core_chunks` takes beyond words: how a core dim in several chunks is worked on piece by piece.
+
+Knows kernels, signatures and the block engine; no array library beyond what those know, no chunks and no graphs.
+"""
+
+from __future__ import annotations
+
+from .._kernel import Kernel
+from .._options import Options
+from .._signature import Signature
+from ._concat import concat
+from ._overlap import Halo, Overlap
+from ._piecewise import EmptyPiece, PiecewiseKernel, ReductionRunner, State, in_parts, piecewise_kernel
+from ._reduction import Reduction
+from ._scan import Scan
+from ._scan_kernel import Carry, ScanKernel, scanned
+
+__all__ = [
+    "Carry",
+    "EmptyPiece",
+    "Halo",
+    "Overlap",
+    "PiecewiseKernel",
+    "Reduction",
+    "ReductionRunner",
+    "Scan",
+    "ScanKernel",
+    "State",
+    "concat",
+    "in_pieces",
+    "piecewise_kernel",
+]
+
+
+def in_pieces(kernel: Kernel, signature: Signature, options: Options) -> Kernel:
+    """Return the kernel that runs on whole core dims, if the rule for pieces fits the signature."""
+    rule = options.core_chunks
+    if isinstance(rule, Reduction):
+        return in_parts(kernel, signature, options)
+    if isinstance(rule, Scan):
+        return scanned(kernel, signature, options)
+    if isinstance(rule, Overlap):
+        rule.halos(signature, options.output_sizes)
+    return kernel

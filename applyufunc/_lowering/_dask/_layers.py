@@ -1,0 +1,79 @@
+"""Blockwise layers of which nothing is left for Dask to guess, and how they write chunks.
+
+In: a function for blocks, operands with a label for each axis, the chunks along every label. Out: one lazy Dask array.
+Knows neither kernels nor calls; `da` is the front end that the arrays are from.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from dask.layers import ArrayBlockIdDep
+
+from ..._typing import Array, Namespace
+from ._chunks import Chunks
+
+__all__ = ["ONE_BLOCK", "Operands", "Sizes", "carriers", "known", "labels_of", "layer", "unknown_as_nan"]
+
+Operands: TypeAlias = list[tuple[Any, tuple[str, ...]]]
+Sizes: TypeAlias = tuple[Any, ...]
+"""Chunks of one axis as Dask writes them: NaN for an unknown size."""
+
+ONE_BLOCK: Final = "1"  # no dim has a positive number for a name
+"""The label of what is in one block."""
+
+
+def layer(
+    da: Namespace,
+    func: Any,
+    operands: Operands,
+    chunks: Mapping[str, Sizes],
+    meta: Array,
+    name: str,
+    *,
+    concatenate: bool | None = None,
+) -> Array:
+    """Return what `func` makes of the operands' blocks, in chunks of which neither number nor size is guessed.
+
+    What is no array comes first, and there always is something: `dask_array` then does not cut the operands for a
+    slice of the result, at which it fails where an operand has one block for many, or the slice is empty.
+    """
+    return da.blockwise(
+        func,
+        tuple(chunks),
+        *itertools.chain.from_iterable([(_NO_DIM, ()), *operands]),
+        adjust_chunks=dict(chunks),
+        align_arrays=False,
+        concatenate=concatenate,
+        dtype=meta.dtype,
+        meta=meta,
+        token=name,
+    )
+
+
+def carriers(labels: Sequence[str]) -> Operands:
+    """Return operands that give labels their one block, where no array has them."""
+    return [(_CARRIER, (label,)) for label in labels]
+
+
+def labels_of(array: Array, dims: Sequence[str], grid: Mapping[str, Sizes]) -> tuple[str, ...]:
+    """Return the label of each axis of an operand: its dim where it is cut as `grid` is, else `ONE_BLOCK`."""
+    n_blocks = zip(dims, array.numblocks, strict=True)
+    return tuple(dim if len(grid.get(dim, ())) == n else ONE_BLOCK for dim, n in n_blocks)
+
+
+def known(chunks: Sequence[float]) -> Chunks:
+    """Return chunks as they are planned: None for an unknown size."""
+    return tuple(None if math.isnan(size) else int(size) for size in chunks)
+
+
+def unknown_as_nan(chunks: Chunks) -> Sizes:
+    """Return chunks as Dask writes them."""
+    return tuple(math.nan if size is None else size for size in chunks)
+
+
+_CARRIER: Final = ArrayBlockIdDep(((1,),))
+_NO_DIM: Final = ArrayBlockIdDep(())
