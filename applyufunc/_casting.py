@@ -1,7 +1,7 @@
 """One array to the dtype that was declared: `cast` follows NumPy's ``same_kind`` and loses nothing in silence.
 
 In: an array that a kernel returned, a NumPy dtype, words that name the output. Out: an array of that dtype, or an
-error. What `cast` does for NumPy's arrays is told apart here for those of any library, by their types.
+error. For arrays of any library it knows how to tell one, and what its dtype is called.
 """
 
 from __future__ import annotations

@@ -761,6 +761,18 @@ def test_arrays_of_strings_as_keywords_are_told_apart():
     np.testing.assert_allclose(results, [float(digit * 20) for digit in "123"], rtol=1e-6)
 
 
+def test_arrays_in_a_tuple_are_told_apart_though_they_are_equal():
+    first, second = np.ones(1, "f4"), np.ones(1, "f4")
+    f = au.gufunc("()->()", output_dtypes=float)(lambda x, w: x * w[0])
+
+    def call(weights):
+        return float(jax.vmap(lambda x: f(x, w=(weights,)))(jnp.ones(1))[0])
+
+    assert call(first) == 1
+    first[:] = 2
+    assert [call(second), call(first)] == [1, 2]
+
+
 def test_change_of_an_array_keyword_is_seen():
     weights = np.ones(1, "f4")
     f = au.gufunc("()->()", output_dtypes=float)(lambda x, w: x * w)

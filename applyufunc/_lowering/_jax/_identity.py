@@ -37,8 +37,9 @@ def identify(runner: BlockRunner) -> Identified:
     """
     Return a runner that can be looked up.
 
-    Keywords are told apart by their values where they are text, numbers, NumPy arrays or tuples of them, and else by
-    which object they are: an equal list, dict or JAX array is another.
+    Keywords are told apart by their values where they are text, numbers or tuples of them, or NumPy arrays, which are
+    copies that nobody changes. An array in a tuple is the caller's own, and told apart by the memory that it shows; all
+    else by which object it is: an equal list, dict or JAX array is another.
     """
     return Identified(_identity(runner), runner)
 
@@ -47,7 +48,7 @@ def _identity(runner: BlockRunner) -> tuple[Any, ...]:
     kernel = runner.kernel
     how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe)
     constants = tuple((position, _identity_of(value)) for position, value in runner.constants)
-    keywords = tuple((name, _identity_of(value)) for name, value in runner.keywords.items())
+    keywords = tuple((name, _keyword_identity(value)) for name, value in runner.keywords.items())
     sizes = tuple((label, repr(size)) for label, size in runner.output_sizes)
     return _kernel_identity(kernel), how, runner.signature, constants, keywords, sizes, runner.dtypes, runner.found
 
@@ -55,6 +56,13 @@ def _identity(runner: BlockRunner) -> tuple[Any, ...]:
 def _kernel_identity(kernel: Kernel) -> Any:
     """Return the caller's own word for the function, else which object it is."""
     return _identity_of(kernel.func) if kernel.token is None else ("token", kernel.token)
+
+
+def _keyword_identity(value: Any) -> Any:
+    """Return what tells a keyword from every other."""
+    if isinstance(value, np.ndarray) and value.dtype.kind != "T":  # whose strings are kept elsewhere
+        return _array_identity(value)
+    return _identity_of(value)
 
 
 def _identity_of(value: Any) -> Any:
@@ -67,8 +75,8 @@ def _identity_of(value: Any) -> Any:
         return tuple(map(_identity_of, value))
     if isinstance(value, MethodType):  # a new object at each look-up
         return MethodType, id(value.__func__), id(value.__self__)
-    if isinstance(value, np.ndarray) and value.dtype.kind != "T":  # whose strings are kept elsewhere
-        return _array_identity(value)
+    if type(value) is np.ndarray:  # a new view at each call
+        return np.ndarray, value.__array_interface__["data"][0], value.shape, value.strides, value.dtype
     return id(value)
 
 
