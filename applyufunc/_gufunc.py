@@ -149,9 +149,10 @@ class _Decorator:
     @overload
     def __call__(self, func: Callable[P, SeveralOutputs]) -> GUFunc[P, SeveralOutputs]: ...
     def __call__(self, func: Callable[P, Any]) -> GUFunc[P, Any]:
-        if isinstance(func, (classmethod, staticmethod)):
-            kind = type(func).__name__
-            raise OptionError(f"gufunc(...) decorates a function, got a {kind}: put @{kind} above @gufunc(...)")
+        if isinstance(func, staticmethod):
+            raise OptionError("gufunc(...) decorates a function, got a staticmethod: put @staticmethod above @gufunc(...)")
+        if isinstance(func, classmethod):  # which does not pass its class on to other objects since Python 3.13
+            raise OptionError("gufunc(...) decorates a function, got a classmethod: decorate one that the method calls")
         if not callable(func):
             raise OptionError(f"gufunc(...) decorates a function, got {func!r}: call the object that comes out of it")
         signature = read_signature(self._signature, func)

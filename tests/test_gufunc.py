@@ -231,9 +231,13 @@ def test_options_that_may_fit_are_kept_for_the_call(output_dtypes):
     assert au.gufunc("(n)->(k),(n+m)", output_sizes={"k": 2, "m": None})(kernel_of_two).nout == 2
 
 
-@pytest.mark.parametrize("kind", [classmethod, staticmethod])
-def test_the_decorator_of_a_method_goes_above(kind):
-    name = kind.__name__
-    assert refusal(OptionError, au.gufunc("(n)->()"), kind(lambda row: row)) == (
-        f"gufunc(...) decorates a function, got a {name}: put @{name} above @gufunc(...)"
+def test_the_decorator_of_a_static_method_goes_above():
+    assert refusal(OptionError, au.gufunc("(n)->()"), staticmethod(lambda row: row)) == (
+        "gufunc(...) decorates a function, got a staticmethod: put @staticmethod above @gufunc(...)"
+    )
+
+
+def test_a_class_method_is_refused():
+    assert refusal(OptionError, au.gufunc("(n)->()"), classmethod(lambda cls, row: row)) == (
+        "gufunc(...) decorates a function, got a classmethod: decorate one that the method calls"
     )
