@@ -150,7 +150,7 @@ class _Decorator:
     def __call__(self, func: Callable[P, SeveralOutputs]) -> GUFunc[P, SeveralOutputs]: ...
     def __call__(self, func: Callable[P, Any]) -> GUFunc[P, Any]:
         if isinstance(func, staticmethod):
-            raise OptionError("gufunc(...) decorates a function, got a staticmethod: put @staticmethod above @gufunc(...)")
+            raise OptionError("gufunc(...) decorates a function, got a staticmethod: put @staticmethod above it")
         if isinstance(func, classmethod):  # which does not pass its class on to other objects since Python 3.13
             raise OptionError("gufunc(...) decorates a function, got a classmethod: decorate one that the method calls")
         if not callable(func):

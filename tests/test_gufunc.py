@@ -233,7 +233,7 @@ def test_options_that_may_fit_are_kept_for_the_call(output_dtypes):
 
 def test_the_decorator_of_a_static_method_goes_above():
     assert refusal(OptionError, au.gufunc("(n)->()"), staticmethod(lambda row: row)) == (
-        "gufunc(...) decorates a function, got a staticmethod: put @staticmethod above @gufunc(...)"
+        "gufunc(...) decorates a function, got a staticmethod: put @staticmethod above it"
     )
 
 
