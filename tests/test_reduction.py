@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 
 import applyufunc as au
 from applyufunc._core_chunks import _piecewise
+
+pytest.importorskip("dask.array")  # most of what is here is on Dask
+
 from applyufunc._lowering._dask._chunks import ArgumentChunks, plan_chunks
 from applyufunc._lowering._dask._reduction_chunks import StateCore, plan_reduction
 
