@@ -605,6 +605,8 @@ print(reductions.mean_var(x)[0].name, reductions.top_k(x, k=2).name, reductions.
 
 
 def test_names_are_the_same_in_every_process():
+    if pytest.importorskip("dask").__version__ < "2025":
+        pytest.skip("the names that earlier versions give to some functions depend on the hash seed")
     runs = [subprocess.run([sys.executable, "-c", PRINT_NAMES], check=True, capture_output=True) for _ in range(2)]
     assert runs[0].stdout == runs[1].stdout != b""
 
