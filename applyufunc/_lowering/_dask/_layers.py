@@ -67,12 +67,14 @@ def labels_of(array: Array, dims: Sequence[str], grid: Mapping[str, Sizes]) -> t
 
 def known(chunks: Sequence[float]) -> Chunks:
     """Return chunks as they are planned: None for an unknown size."""
+    if set(map(type, chunks)) <= {int}:  # as nearly always: no loop in Python over a long axis
+        return tuple(chunks)  # type: ignore[arg-type]
     return tuple(None if math.isnan(size) else int(size) for size in chunks)
 
 
 def unknown_as_nan(chunks: Chunks) -> Sizes:
     """Return chunks as Dask writes them."""
-    return tuple(math.nan if size is None else size for size in chunks)
+    return tuple(math.nan if size is None else size for size in chunks) if None in chunks else chunks
 
 
 _CARRIER: Final = ArrayBlockIdDep(((1,),))
