@@ -76,13 +76,18 @@ def cheapest_route(
     costs: Costs,
     steps: Steps,
 ) -> tuple[tuple[Chunks, ...] | None, Work]:
-    """Return `via` where it is cheaper to rechunk to it first, else None, and the work of that."""
+    """Return `via` where it is cheaper to rechunk to it first, else None, and the work of that.
+
+    Blocks that are larger than those before and after have to be held, which counts against it.
+    """
     direct = rechunk_work(before, after, itemsize, steps)
     if via is None or not direct.n_tasks or via in (before, after):
         return None, direct
     works = rechunk_work(before, via, itemsize, steps), rechunk_work(via, after, itemsize, steps)
     detour = Work(*(sum(getattr(work, name) for work in works) for name in ("n_tasks", "bytes_moved", "n_steps")))
-    return (via, detour) if detour.seconds(costs) < direct.seconds(costs) else (None, direct)
+    larger = _block_bytes(via, itemsize) - max(_block_bytes(before, itemsize), _block_bytes(after, itemsize))
+    held = max(0, larger) * costs.n_workers * costs.held
+    return (via, detour) if detour.seconds(costs) + held < direct.seconds(costs) else (None, direct)
 
 
 def rechunk_work(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize: int, steps: Steps) -> Work:
@@ -94,6 +99,11 @@ def rechunk_work(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize
     pairs = list(itertools.pairwise(stages))
     works = [_step_work(tuple(map(_crossing, old, new)), itemsize) for old, new in pairs]
     return Work(sum(n_tasks for n_tasks, _ in works), sum(n_bytes for _, n_bytes in works), len(works))
+
+
+def _block_bytes(chunks: tuple[Chunks, ...], itemsize: int) -> int:
+    """Return the bytes of the largest block."""
+    return itemsize * math.prod(max(filter(None, along), default=0) for along in chunks)
 
 
 def one_step(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize: int) -> list[tuple[Chunks, ...]]:
