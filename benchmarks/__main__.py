@@ -22,12 +22,16 @@ and results are compared. Without names, all cases run, and the figures are writ
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run benchmarks by the command line; return 0 if all bars are reached, 1 if not."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
     limit_threads()
     from ._page import PICTURE, all_bars, table, write_page
     from ._runs import FAMILIES, run_all, select
 
-    cases = select(arguments.names)
+    try:
+        cases = select(arguments.names)
+    except ValueError as error:
+        parser.error(str(error))
     n_rounds = arguments.rounds or (1 if arguments.quick else 3)
     results = run_all(cases, n_rounds, quick=arguments.quick, say=_say)
     print("\n\n".join(table(name, results) for name in FAMILIES if name in dict(cases)))

@@ -18,6 +18,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.array.core import PerformanceWarning
+from dask.base import compute
 from dask.callbacks import Callback
 
 import applyufunc as au
@@ -33,7 +34,8 @@ NumPyArray: TypeAlias = np.ndarray[Any, Any]
 def source(shape: tuple[int, ...], chunks: Any, dtype: str = "f4") -> da.Array:
     """Return an array whose blocks are written anew whenever they are needed, at the cost of a copy."""
     zeros = da.zeros(shape, chunks=chunks, dtype=dtype)
-    return da.map_blocks(_noise, zeros, dtype=dtype, meta=np.empty((0,) * len(shape), dtype))
+    noise: da.Array = da.map_blocks(_noise, zeros, dtype=dtype, meta=np.empty((0,) * len(shape), dtype))
+    return noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +84,25 @@ def as_tuple(outputs: Any) -> tuple[Any, ...]:
 def measure(way: Way) -> Measured:
     """Build the graph and compute it."""
     _BLOCKS.clear()
-    watch = _Watch()
+    n_tasks: list[int] = []
     before = peak_bytes()
     with settings():
         begin = time.perf_counter()
         lazy = way()
         built = time.perf_counter()
-        with watch:
-            outputs = dask.compute(*lazy)
+        with _watch(n_tasks):
+            outputs = compute(*lazy)
         computed = time.perf_counter()
     peak = peak_bytes() - before
-    return Measured(Figures(built - begin, computed - built, watch.n_tasks, peak, max(_BLOCKS)), outputs)
+    return Measured(Figures(built - begin, computed - built, sum(n_tasks), peak, max(_BLOCKS)), outputs)
 
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """Give all ways the same threads; Dask's warnings of many or large chunks are what is to be measured."""
+    """Give all ways the same threads; warnings of many or large chunks are what is to be measured."""
     with warnings.catch_warnings(), dask.config.set(scheduler="threads", num_workers=n_cores()):
         warnings.simplefilter("ignore", PerformanceWarning)
+        warnings.simplefilter("ignore", au.ApplyUfuncWarning)
         yield
 
 
@@ -108,16 +111,16 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-class _Watch(Callback):  # type: ignore[misc]  # Dask ships no types
-    """Counts the tasks that are run, and notes the bytes of what they return."""
+def _watch(n_tasks: list[int]) -> Any:
+    """Return what notes the number of tasks of each graph that is run, and the bytes of what they return."""
 
-    n_tasks = 0
+    def start(graph: Mapping[Any, Any]) -> None:
+        n_tasks.append(len(graph))
 
-    def _start(self, graph: Mapping[Any, Any]) -> None:
-        self.n_tasks = len(graph)
-
-    def _posttask(self, _key: Any, result: Any, *_state: Any) -> None:
+    def posttask(_key: Any, result: Any, *_state: Any) -> None:
         _BLOCKS.append(_nbytes(result))
+
+    return Callback(start=start, posttask=posttask)
 
 
 def _nbytes(result: Any) -> int:

@@ -15,7 +15,7 @@ def n_cores() -> int:
 
 
 def limit_threads() -> None:
-    """Leave the cores to Dask's threads: linear algebra gets one, as Dask's documentation advises. Before NumPy starts."""
+    """Give linear algebra one thread, as Dask's documentation advises; NumPy reads that when it is imported."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
 
@@ -24,5 +24,5 @@ def describe_machine(*packages: str) -> str:
     """Return cores, memory and versions, in a sentence's words."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = [f"{package} {metadata.version(package)}" for package in packages]
-    system = f"{platform.system()} on {platform.machine()}"
-    return f"{n_cores()} cores, {memory:.0f} GiB of memory, {system}, Python {platform.python_version()}, {', '.join(versions)}"
+    system = f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}"
+    return f"{n_cores()} cores, {memory:.0f} GiB of memory, {system}, {', '.join(versions)}"

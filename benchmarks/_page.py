@@ -6,8 +6,8 @@ In: `Results`. Out: text, and the page. Knows no array library.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -54,15 +54,13 @@ def all_bars(results: Results) -> Iterator[tuple[Bar, CaseResults]]:
 def table(name: str, results: Results) -> str:
     """Return the figures of a family, one line for each way."""
     rows = [_HEADER, *(row for (of, case), ways in results.items() if of == name for row in _rows(case, ways))]
-    unused = [column for column, cells in enumerate(zip(*rows[1:], strict=True)) if not any(map(_says_something, cells))]
-    kept = [[cell for column, cell in enumerate(row) if column not in unused] for row in rows]
+    used = [any(cells) for cells in zip(*rows[1:], strict=True)]
+    kept = [list(itertools.compress(row, used)) for row in rows]
     aligned = [":--" if cell in _WORDS else "--:" for cell in kept[0]]
     return _lines([kept[0], aligned, *kept[1:]])
 
 
-_ALT: Final = (
-    "For every case, how many times the seconds and the peak memory of applyufunc the other ways take, on a logarithmic scale."
-)
+_ALT: Final = "For every case, how many times the seconds and the peak memory of applyufunc the other ways take."
 
 _WORDS: Final = ("case", "way")
 _HEADER: Final = (*_WORDS, "seconds", "to build", "to compute", "tasks", "peak memory, MiB", "largest block, MiB")
@@ -70,10 +68,13 @@ _HEADER: Final = (*_WORDS, "seconds", "to build", "to compute", "tasks", "peak m
 
 def _bars_table(results: Results) -> str:
     rows = [["ours, as a share", "has to be", "is"], [":--", ":--", ":--"]]
-    for (text, limit, is_floor), bars in groupby(all_bars(results), key=lambda each: _what(each[0])):
-        cells = [f"{bar.case} {_number(bar.ratio(ways))}{'' if bar.is_reached(ways) else ' (missed)'}" for bar, ways in bars]
-        rows.append([text, f"{'at least' if is_floor else 'at most'} {limit:g}", ", ".join(cells)])
+    for (text, limit, is_floor), bars in itertools.groupby(all_bars(results), key=lambda each: _what(each[0])):
+        rows.append([text, f"{'at least' if is_floor else 'at most'} {limit:g}", ", ".join(_verdict(*b) for b in bars)])
     return _lines(rows)
+
+
+def _verdict(bar: Bar, ways: CaseResults) -> str:
+    return f"{bar.case} {_number(bar.ratio(ways))}{'' if bar.is_reached(ways) else ' (missed)'}"
 
 
 def _what(bar: Bar) -> tuple[str, float, bool]:
@@ -100,10 +101,6 @@ def _cells(figures: Figures) -> Sequence[str]:
         f"{figures.peak / 2**20:,.0f}",
         f"{figures.block / 2**20:,.1f}" if is_computed else "",
     )
-
-
-def _says_something(cell: str) -> bool:
-    return cell != ""
 
 
 def _number(value: float) -> str:

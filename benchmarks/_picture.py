@@ -31,7 +31,7 @@ def draw(path: Path, results: Results) -> None:
     """Write the picture of all cases that were computed."""
     groups = [(family(name).TITLE, _computed(name, results)) for name in FAMILIES]
     groups = [(title, cases) for title, cases in groups if cases]
-    settings = {"font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left", "svg.hashsalt": "applyufunc"}
+    settings: Any = {"font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left", "svg.hashsalt": "applyufunc"}
     n_rows = [len(cases) for _, cases in groups]
     with mpl.rc_context(settings):
         figure = Figure(figsize=(8.6, 1.6 + 0.27 * sum(n_rows)), layout="constrained")

@@ -1,4 +1,4 @@
-"""Runs of all ways of all cases, each in a process of its own, in rounds: other work on the machine then meets all alike.
+"""Runs of all ways of all cases, each in a process of its own, in rounds: other work on the machine meets all alike.
 
 In: cases, and how often. Out: the `Figures` of their ways. What the ways give is compared, or no figure is believed.
 """
@@ -18,7 +18,18 @@ import numpy as np
 
 from ._family import OURS, CaseResults, Family, Figures, Measured
 
-__all__ = ["FAMILIES", "CaseName", "Results", "Run", "family", "measured", "run_all", "select"]
+__all__ = [
+    "FAMILIES",
+    "CaseName",
+    "Results",
+    "Run",
+    "check_equal",
+    "contenders",
+    "family",
+    "measured",
+    "run_all",
+    "select",
+]
 
 CaseName: TypeAlias = tuple[str, str]
 """Family and case."""
@@ -28,7 +39,8 @@ Results: TypeAlias = Mapping[CaseName, CaseResults]
 FAMILIES: Final = ("dask_graphs", "dask_chunks", "dask_reductions")
 """Modules beside this one, in the order in which the documentation shows them."""
 
-HOPELESS: Final = 3  # times the seconds of the fastest: no noise brings such a way to the front, and it is not run again
+FAR_BEHIND: Final = 3  # times the seconds of the fastest
+LONG: Final = 3  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,7 @@ def run_all(cases: Sequence[CaseName], n_rounds: int, *, quick: bool, say: Calla
         for n_round in range(n_rounds):
             for (name, case), ways in found.items():
                 say(f"round {n_round + 1} of {n_rounds}, {name}: {case}")
-                _run_round(executor, [Run(name, case, way, quick) for way in _contenders(ways)], ways)
+                _run_round(executor, [Run(name, case, way, quick) for way in contenders(ways)], ways)
     return {each: {way: _best(runs) for way, runs in ways.items()} for each, ways in found.items()}
 
 
@@ -86,10 +98,11 @@ def _processes() -> Executor:
     return ProcessPoolExecutor(max_workers=1, mp_context=context, max_tasks_per_child=1)
 
 
-def _contenders(ways: Mapping[str, Sequence[Figures]]) -> list[str]:
-    """Return the ways to run in a round: ours, and those that could be the fastest."""
+def contenders(ways: Mapping[str, Sequence[Figures]]) -> list[str]:
+    """Return the ways to run in a round: no noise brings one to the front that is far behind, and that takes long."""
     fastest = min((figures.seconds for runs in ways.values() for figures in runs), default=np.inf)
-    return [way for way, runs in ways.items() if way == OURS or not runs or runs[-1].seconds < HOPELESS * fastest]
+    most = max(LONG, FAR_BEHIND * fastest)
+    return [way for way, runs in ways.items() if way == OURS or not runs or runs[-1].seconds <= most]
 
 
 def _run_round(executor: Executor, runs: Sequence[Run], ways: Mapping[str, list[Figures]]) -> None:

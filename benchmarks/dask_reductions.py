@@ -13,8 +13,8 @@ import numpy as np
 import applyufunc as au
 from applyufunc import reductions
 
-from ._dask import NumPyArray, as_tuple, measure, peers, source
-from ._family import OURS, Bar, Case, CaseResults, Figures, Way, Ways, best
+from ._dask import as_tuple, measure, peers, source
+from ._family import OURS, Bar, Case, CaseResults, Way, Ways
 
 __all__ = ["BARS", "CASES", "TITLE", "measure"]
 
@@ -22,14 +22,14 @@ TITLE: Final = "Reductions"
 
 
 def mean_var(quick: bool) -> Ways:
-    """Mean and variance along time of 1600 × 1600 × 96 `float32` in tiles of 400 × 400 × 8."""
+    """Mean and variance along time of 1600 x 1600 x 96 `float32` in tiles of 400 x 400 x 8."""
     x = source((60, 60, 12), (20, 20, 3)) if quick else source((1600, 1600, 96), (400, 400, 8))
     native = {"da.mean, da.var": lambda: (da.mean(x, axis=-1), da.var(x, axis=-1))}
     return _ways(reductions.mean_var, [x], native, dtypes=("f4", "f4"))
 
 
 def dot(quick: bool) -> Ways:
-    """Dot products of two arrays of 1000 × 1000 × 96 `float32` in chunks of 500 × 1000 × 4."""
+    """Dot products of two arrays of 1000 x 1000 x 96 `float32` in chunks of 500 x 1000 x 4."""
     shape, chunks = ((50, 50, 12), (25, 50, 2)) if quick else ((1000, 1000, 96), (500, 1000, 4))
     x, y = source(shape, chunks), source(shape, chunks)
     native = {"da.einsum": lambda: (da.einsum("...n,...n->...", x, y),)}
@@ -43,7 +43,7 @@ def covariance(quick: bool) -> Ways:
 
 
 def total(quick: bool) -> Ways:
-    """Sum along time of 1000 × 1000 × 96 `float32` in tiles of 250 × 250 × 8."""
+    """Sum along time of 1000 x 1000 x 96 `float32` in tiles of 250 x 250 x 8."""
     x = _tiles(quick)
     return _ways(reductions.sum, [x], {"da.sum": lambda: (da.sum(x, axis=-1),)}, dtypes="f4")
 
@@ -62,7 +62,7 @@ def argmax(quick: bool) -> Ways:
 
 
 def top_k(quick: bool) -> Ways:
-    """Five greatest of each series of 400 × 400 × 400 `float32` in tiles of 100 × 100 × 100."""
+    """Five greatest of each series of 400 x 400 x 400 `float32` in tiles of 100 x 100 x 100."""
     x = source((20, 20, 40), (10, 10, 20)) if quick else source((400, 400, 400), (100, 100, 100))
     native = {"da.topk": lambda: (da.topk(x, 5, axis=-1),)}
     return _ways(reductions.top_k, [x], native, dtypes="f4", output_sizes={"k": 5}, k=5)
@@ -77,7 +77,7 @@ def histogram(quick: bool) -> Ways:
 
 
 def logsumexp(quick: bool) -> Ways:
-    """Logarithm of the sum of exponentials along time of 1000 × 1000 × 96 `float32` in tiles of 250 × 250 × 8."""
+    """Logarithm of the sum of exponentials along time of 1000 x 1000 x 96 `float32` in tiles of 250 x 250 x 8."""
     return _ways(reductions.logsumexp, [_tiles(quick)], {}, dtypes="f4")
 
 
