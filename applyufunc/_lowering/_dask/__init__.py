@@ -3,7 +3,8 @@
 One source for three front ends: `dask.array`, its expressions (``array.query-planning``), and the package `dask_array`.
 
 Implements the functions of `Lowering`: `_arrays` answers the door, `_chunks` decides how the arguments are cut,
-`_graph` builds the layers, `_tasks` is what runs in them, `_identity` names them.
+`_graph` builds the layers, `_tasks` is what runs in them, `_identity` names them. `_keywords` keeps large arrays out of
+the tasks, and `_travel` looks at what else they carry to worker processes.
 """
 
 from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, untraced

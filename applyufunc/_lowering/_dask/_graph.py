@@ -14,6 +14,7 @@ by ``new_axes``, as `dask.array.map_blocks` does with ``new_axis``.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,9 @@ from ..._typing import Array, Namespace, Shape
 from ._arrays import front_end, is_host, richest_meta
 from ._chunks import ArgumentChunks, ChunkPlan, Chunks, OutputCore, plan_chunks, total_size
 from ._identity import call_token, readable_name
+from ._keywords import take_out
 from ._tasks import KernelTask, Pick, last
+from ._travel import check_travel
 
 __all__ = ["lower"]
 
@@ -49,9 +52,12 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     _check_unknown_outputs(call, chunk_plan)
     if chunk_plan.excess is not None:
         warn_caller(str(chunk_plan.excess))
+    keywords, large = take_out(call.runner.keywords)
+    call = dataclasses.replace(call, runner=dataclasses.replace(call.runner, keywords=keywords))
+    check_travel(call.runner, chunk_plan.n_blocks)
     vias = [move.via for move in chunk_plan.moves]
     planned = [_rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
-    return _layers(da, call, planned, given, chunk_plan)
+    return _layers(da, call, planned, given, chunk_plan, [da.from_array(array, chunks=array.shape) for array in large])
 
 
 _Labels: TypeAlias = tuple[str, ...]
@@ -131,16 +137,23 @@ def _merged(da: Namespace, array: Array, argument: ArgumentChunks) -> Array:
 
 
 def _layers(
-    da: Namespace, call: Call, arrays: Sequence[Array], given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan
+    da: Namespace,
+    call: Call,
+    arrays: Sequence[Array],
+    given: Sequence[ArgumentChunks],
+    chunk_plan: ChunkPlan,
+    large: Sequence[Array],
 ) -> tuple[Array, ...]:
-    """Return the outputs of a call whose arguments are cut as planned."""
+    """Return the outputs of a call whose arguments are cut as planned; all its tasks share `large`, of keywords."""
     outputs, name, metas = call.plan.outputs, readable_name(call.kernel), _output_metas(call, arrays)
     loop = {dim: _unknown_as_nan(chunks) for dim, chunks in chunk_plan.loop}
     whole = [_whole_axes(array, argument, loop) for array, argument in zip(arrays, given, strict=True)]
-    needs_label = any(map(any, whole))
+    needs_label = any(map(any, whole)) or any(array.ndim for array in large)
     is_single = len(outputs) == 1 and (outputs[0].n_core > 0 or not needs_label)
-    operands = _operands(arrays, given, whole, loop, "o0" if is_single else _ONE_BLOCK)
-    task = _task(call, given, chunk_plan, metas, only=0 if is_single else None)
+    one_block = "o0" if is_single else _ONE_BLOCK
+    operands = _operands(arrays, given, whole, loop, one_block)
+    operands += [(array, (one_block,) * array.ndim) for array in large]
+    task = _task(call, given, chunk_plan, metas, len(large), only=0 if is_single else None)
     if is_single:
         return (_layer(da, task, operands, loop, outputs[0].core_shape, metas[0], name),)
     shared = {_ONE_BLOCK: (1,)} if needs_label else {}
@@ -160,13 +173,18 @@ def _output_metas(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _task(
-    call: Call, given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan, metas: tuple[Array, ...], only: int | None
+    call: Call,
+    given: Sequence[ArgumentChunks],
+    chunk_plan: ChunkPlan,
+    metas: tuple[Array, ...],
+    n_shared: int,
+    only: int | None,
 ) -> KernelTask:
     cuts = tuple(_cut_axes(argument, chunk_plan) if argument.in_memory else () for argument in given)
     alike = tuple((dim, _varying(dim, given)) for dim, _ in chunk_plan.loop if _is_unknown(dim, given))
     name, token = readable_name(call.kernel), call_token(call.runner)
     leave = transfer_is_allowed(call.options.allow_transfer)
-    return KernelTask(call.runner, name, token, metas, cuts, alike, len(chunk_plan.loop), leave, only)
+    return KernelTask(call.runner, name, token, metas, cuts, alike, len(chunk_plan.loop), n_shared, leave, only)
 
 
 def _cut_axes(argument: ArgumentChunks, chunk_plan: ChunkPlan) -> tuple[int | None, ...]:

@@ -6,6 +6,7 @@ them. Out: blocks. Knows nothing of graphs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -17,6 +18,7 @@ from ..._blocks import BlockRunner, location_text
 from ..._errors import DimensionError
 from ..._typing import Array
 from .._host import as_numpy, check_transfer, to_host
+from ._keywords import put_back
 
 __all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "last"]
 
@@ -39,6 +41,7 @@ class KernelTask:
     cuts: tuple[Cut, ...]  # for each argument
     alike: tuple[Alike, ...]
     n_loop: int
+    n_shared: int = 0  # arrays of keywords, which come last
     allow_transfer: bool = False  # whether leave was given when the graph was built
     only: int | None = None  # the one output to return; None: all, in a tuple
 
@@ -53,15 +56,23 @@ class KernelTask:
         return "applyufunc.KernelTask", self.token, types, self.cuts, self.alike, self.allow_transfer, self.only
 
     def __call__(self, *operands: Any) -> Any:
-        """Return the outputs for what only carries a dim, where the blocks lie in the loop, and the blocks."""
-        start = len(operands) - len(self.cuts)
+        """Return the outputs for: what only carries a dim, where the blocks lie in the loop, blocks, shared arrays."""
+        end = len(operands) - self.n_shared
+        start = end - len(self.cuts)
         location = operands[start - 1] if self.n_loop else ()
-        blocks = [_cut(block, axes, location) for block, axes in zip(operands[start:], self.cuts, strict=True)]
+        blocks = [_cut(block, axes, location) for block, axes in zip(operands[start:end], self.cuts, strict=True)]
         for dim, places in self.alike:
             self._check_alike(dim, [(argument, blocks[argument].shape[axis]) for argument, axis in places], location)
-        outputs = self.runner(*self._for_kernel(blocks, location), location=location)
+        runner = self._runner_with(operands[end:])
+        outputs = runner(*self._for_kernel(blocks, location), location=location)
         finished = tuple(map(as_type_of, outputs, self.metas))
         return finished if self.only is None else finished[self.only]
+
+    def _runner_with(self, shared: Sequence[Array]) -> BlockRunner:
+        """Return the runner with all of its keywords."""
+        if not shared:
+            return self.runner
+        return dataclasses.replace(self.runner, keywords=put_back(self.runner.keywords, shared))
 
     def _check_alike(self, dim: str, sizes: Sequence[tuple[int, int]], location: Sequence[slice]) -> None:
         if len({size for _, size in sizes}) > 1:
