@@ -42,6 +42,7 @@ class EmptyPiece:
     """The blocks of a piece without any element: `chunk` may have no answer for it, and beside others it needs none."""
 
     blocks: tuple[Array, ...]
+    keywords: Keywords  # of the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,11 @@ class ReductionRunner:
     def outputs(self, state: State, location: Sequence[slice] = ()) -> tuple[Array, ...]:
         """Return the outputs for the state of all pieces."""
         return self.aggregate(*state, location=location)
+
+    def with_keywords(self, keywords: Keywords) -> ReductionRunner:
+        """Return a runner whose `chunk` takes its keywords from these."""
+        taken = {name: keywords[name] for name in self.chunk.keywords}
+        return dataclasses.replace(self, chunk=dataclasses.replace(self.chunk, keywords=taken))
 
     def chunk_at(self, offset: Mapping[str, int]) -> BlockRunner:
         """Return `chunk` for a piece that begins there."""

@@ -14,6 +14,7 @@ does with ``new_axis``.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,8 +35,10 @@ from ..._typing import Array, Namespace, Shape
 from ._arrays import front_end, is_host, richest_meta
 from ._chunks import ArgumentChunks, ChunkPlan, Chunks, OutputCore, plan_chunks, total_size
 from ._identity import call_token, readable_name
-from ._layers import ONE_BLOCK, Operands, Sizes, carriers, known, layer, unknown_as_nan
+from ._keywords import take_out
+from ._layers import ONE_BLOCK, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
 from ._tasks import Cut, KernelTask, Pick, last
+from ._travel import check_travel
 
 __all__ = [
     "budget_bytes",
@@ -45,6 +48,7 @@ __all__ = [
     "lower",
     "output_metas",
     "rechunked",
+    "with_shared_keywords",
 ]
 
 
@@ -57,9 +61,20 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     check_unknown_outputs(call, chunk_plan.n_blocks)
     if chunk_plan.excess is not None:
         warn_caller(str(chunk_plan.excess))
+    call, large = with_shared_keywords(da, call)
+    check_travel(call.runner, chunk_plan.n_blocks)
     vias = [move.via for move in chunk_plan.moves]
     planned = [rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
-    return _layers(da, call, planned, given, chunk_plan)
+    return _layers(da, call, planned, given, chunk_plan, large)
+
+
+def with_shared_keywords(da: Namespace, call: Call) -> tuple[Call, list[Array]]:
+    """Return a call without the large arrays of its keywords, and these as operands that all its tasks share."""
+    keywords, large = take_out(call.runner.keywords)
+    if not large:
+        return call, []
+    runner = dataclasses.replace(call.runner, keywords=keywords)
+    return dataclasses.replace(call, runner=runner), [da.from_array(array, chunks=array.shape) for array in large]
 
 
 def chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
@@ -124,16 +139,22 @@ def _merged(da: Namespace, array: Array, axes: Sequence[int]) -> Array:
 
 
 def _layers(
-    da: Namespace, call: Call, arrays: Sequence[Array], given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan
+    da: Namespace,
+    call: Call,
+    arrays: Sequence[Array],
+    given: Sequence[ArgumentChunks],
+    chunk_plan: ChunkPlan,
+    large: Sequence[Array],
 ) -> tuple[Array, ...]:
-    """Return the outputs of a call whose arguments are cut as planned."""
+    """Return the outputs of a call whose arguments are cut as planned; all its tasks share `large`, of keywords."""
     outputs, name, metas = call.plan.outputs, readable_name(call.kernel), output_metas(call, arrays)
     loop = {dim: unknown_as_nan(chunks) for dim, chunks in chunk_plan.loop}
     whole = [_whole_axes(array, argument, loop) for array, argument in zip(arrays, given, strict=True)]
-    needs_label = any(map(any, whole))
+    needs_label = any(map(any, whole)) or any(array.ndim for array in large)
     is_single = len(outputs) == 1 and (outputs[0].n_core > 0 or not needs_label)
-    operands = _operands(arrays, given, whole, loop, "o0" if is_single else ONE_BLOCK)
-    task = kernel_task(call, given, chunk_plan.loop, metas, only=0 if is_single else None)
+    one_block = "o0" if is_single else ONE_BLOCK
+    operands = [*_operands(arrays, given, whole, loop, one_block), *in_one_block(large, one_block)]
+    task = kernel_task(call, given, chunk_plan.loop, metas, len(large), only=0 if is_single else None)
     if is_single:
         return (_layer(da, task, operands, loop, outputs[0].core_shape, metas[0], name),)
     shared = {ONE_BLOCK: (1,)} if needs_label else {}
@@ -157,6 +178,7 @@ def kernel_task(
     given: Sequence[ArgumentChunks],
     along: Sequence[tuple[str, Chunks]],
     metas: tuple[Array, ...],
+    n_shared: int,
     only: int | None = None,
 ) -> KernelTask:
     """Return the kernel on the blocks of a call; `along`: the dims that locate a block, loop dims first."""
@@ -164,7 +186,7 @@ def kernel_task(
     alike = tuple((dim, _varying(dim, given)) for dim, _ in along if _is_unknown(dim, given))
     name, token = readable_name(call.kernel), call_token(call.runner)
     leave = transfer_is_allowed(call.options.allow_transfer)
-    return KernelTask(call.runner, name, token, metas, cuts, alike, call.plan.n_loop, leave, only)
+    return KernelTask(call.runner, name, token, metas, cuts, alike, call.plan.n_loop, n_shared, leave, only)
 
 
 def _cut_axes(argument: ArgumentChunks, along: Sequence[tuple[str, Chunks]]) -> Cut:

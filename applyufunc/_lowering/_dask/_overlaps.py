@@ -21,7 +21,7 @@ from ..._errors import UnknownSizeError
 from ..._typing import Array, Namespace
 from ._chunks import ArgumentChunks
 from ._graph import chunks_of, kernel_task
-from ._layers import ONE_BLOCK, Operands, labels_of, layer, unknown_as_nan
+from ._layers import ONE_BLOCK, Operands, in_one_block, labels_of, layer, unknown_as_nan
 from ._pieces import Pieces, are_chunked, block_range, cut_in_pieces, of_size_one, picked, tuple_layer
 from ._tasks import KernelTask, noted, piece_text
 
@@ -46,7 +46,8 @@ def overlap(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
         for place, (array, argument) in enumerate(zip(pieces.arrays, pieces.arguments, strict=True))
     ]
     location = (ArraySliceDep(tuple(grid.values())), tuple(grid))
-    kernel = kernel_task(call, pieces.arguments, pieces.loop_chunks, pieces.metas)
+    operands += in_one_block(pieces.shared)
+    kernel = kernel_task(pieces.call, pieces.arguments, pieces.loop_chunks, pieces.metas, len(pieces.shared))
     task = OverlapTask(kernel, halos, _trimmed_axes(pieces, halos))
     if any(ONE_BLOCK in labels for _, labels in operands):
         grid[ONE_BLOCK] = (1,)
@@ -71,12 +72,13 @@ class OverlapTask:
         halos = tuple((halo.dim, halo.before, halo.after) for halo in self.halos)
         return "applyufunc.OverlapTask", self.task.__dask_tokenize__(), halos, self.axes
 
-    def __call__(self, _no_dim: Any, location: Sequence[slice], *blocks: Array) -> tuple[Array, ...]:
+    def __call__(self, _no_dim: Any, location: Sequence[slice], *operands: Array) -> tuple[Array, ...]:
         """Return the outputs for where blocks lie in the loop and along the halos' dims, and the blocks."""
+        task, blocks = self.task.filled(operands)
         loop, parts = location[: self.task.n_loop], location[self.task.n_loop :]
         dims = [halo.dim for halo in self.halos]
         with noted(f"in the piece {piece_text(dims, parts)}, with its halo"):
-            outputs = self.task.runner(*self.task.arrange(blocks, loop), location=loop)
+            outputs = task.runner(*task.arrange(blocks, loop), location=loop)
         return self.task.finish([self._trimmed(*each, parts) for each in zip(outputs, self.axes, strict=True)])
 
     def _trimmed(self, output: Array, axes: tuple[int, ...], parts: Sequence[slice]) -> Array:

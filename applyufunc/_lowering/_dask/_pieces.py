@@ -21,11 +21,12 @@ from ..._plan import Operand
 from ..._typing import Array, Namespace
 from ._arrays import front_end, is_host
 from ._chunks import ArgumentChunks, Chunks, OutputCore
-from ._graph import budget_bytes, check_unknown_outputs, chunks_of, output_metas, rechunked
+from ._graph import budget_bytes, check_unknown_outputs, chunks_of, output_metas, rechunked, with_shared_keywords
 from ._identity import readable_name
 from ._layers import Operands, Sizes, carriers, layer, unknown_as_nan
 from ._piece_chunks import PiecePlan, plan_pieces
 from ._tasks import Pick
+from ._travel import check_travel
 
 __all__ = ["Pieces", "are_chunked", "block_range", "cut_in_pieces", "of_size_one", "picked", "tuple_layer"]
 
@@ -41,6 +42,7 @@ class Pieces:
     loop_chunks: tuple[tuple[str, Chunks], ...]
     kept: tuple[tuple[str, Chunks], ...]  # core dims of the outputs that stay in chunks
     metas: tuple[Array, ...]  # of the outputs
+    shared: tuple[Array, ...]  # large arrays of the kernel's keywords, which the call has no more
 
     @property
     def name(self) -> str:
@@ -84,7 +86,9 @@ def cut_in_pieces(call: Call, arrays: Sequence[Array], dims: Sequence[str], leas
     vias = [move.via for move in plan.moves]
     aims = [_aim(argument, chunks, plan, kept) for argument, chunks in zip(given, plan.arguments, strict=True)]
     cut = tuple(rechunked(da, *each) for each in zip(lazy, given, vias, aims, strict=True))
-    return Pieces(da, call, cut, tuple(given), plan.loop, tuple(kept.items()), output_metas(call, cut))
+    call, shared = with_shared_keywords(da, call)
+    check_travel(call.runner, plan.n_blocks)
+    return Pieces(da, call, cut, tuple(given), plan.loop, tuple(kept.items()), output_metas(call, cut), tuple(shared))
 
 
 def tuple_layer(pieces: Pieces, func: Any, operands: Operands, grid: Mapping[str, Sizes]) -> Array:

@@ -21,13 +21,21 @@ from ..._errors import warn_caller
 from ..._plan import make_plan
 from ..._typing import Array, Namespace
 from ._arrays import as_block, block_kind, front_end
-from ._chunks import ArgumentChunks
-from ._graph import budget_bytes, check_unknown_outputs, chunks_of, kernel_task, output_metas, rechunked
+from ._graph import (
+    budget_bytes,
+    check_unknown_outputs,
+    chunks_of,
+    kernel_task,
+    output_metas,
+    rechunked,
+    with_shared_keywords,
+)
 from ._identity import call_token
-from ._layers import ONE_BLOCK, Operands, carriers, labels_of, layer, unknown_as_nan
+from ._layers import ONE_BLOCK, Operands, carriers, in_one_block, labels_of, layer, unknown_as_nan
 from ._pieces import Pieces, of_size_one, picked
 from ._reduction_chunks import ReductionPlan, StateCore, plan_reduction
 from ._reduction_tasks import CombineTask, PieceTask, keep
+from ._travel import check_travel
 
 __all__ = ["reduced", "reduction_plan"]
 
@@ -98,22 +106,20 @@ def _layers(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel, pla
     da, given, metas = front_end(arrays), tuple(chunks_of(call, arrays)), output_metas(call, arrays)
     vias = [move.via for move in plan.moves]
     cut = tuple(rechunked(da, *each) for each in zip(arrays, given, vias, plan.arguments, strict=True))
-    pieces = Pieces(da, call, cut, given, plan.loop, plan.independent, metas)
-    task = _piece_task(call, given, plan, _runner(call, arrays, piecewise), metas)
+    lighter, shared = with_shared_keywords(da, call)
+    runner = _runner(call, arrays, piecewise).with_keywords(lighter.runner.keywords)
+    pieces = Pieces(da, lighter, cut, given, plan.loop, plan.independent, metas, tuple(shared))
+    task = _piece_task(pieces, plan, runner)
+    for part in (task.runner.chunk, task.runner.combine, task.runner.aggregate):
+        check_travel(part, plan.n_pieces)
     states = _states(pieces, task, plan)
     return picked(pieces, _combined(da, states, len(pieces.grid), len(plan.reduced), task), tuple(pieces.grid))
 
 
-def _piece_task(
-    call: Call,
-    given: Sequence[ArgumentChunks],
-    plan: ReductionPlan,
-    runner: ReductionRunner,
-    metas: tuple[Array, ...],
-) -> PieceTask:
+def _piece_task(pieces: Pieces, plan: ReductionPlan, runner: ReductionRunner) -> PieceTask:
     core = plan.independent + plan.reduced
     tokens = tuple(map(call_token, (runner.chunk, runner.combine, runner.aggregate)))
-    arranged = kernel_task(call, given, plan.loop + core, metas)
+    arranged = kernel_task(pieces.call, pieces.arguments, plan.loop + core, pieces.metas, len(pieces.shared))
     return PieceTask(arranged, runner, tokens, tuple(dim for dim, _ in core))
 
 
@@ -125,6 +131,7 @@ def _states(pieces: Pieces, task: PieceTask, plan: ReductionPlan) -> Array:
     labels = [labels_of(array, argument.dims, blocks) for array, argument in pairs]
     location = (ArraySliceDep(tuple(blocks.values())), tuple(blocks))
     operands: Operands = [*carriers([ONE_BLOCK]), location, *zip(pieces.arrays, labels, strict=True)]
+    operands += in_one_block(pieces.shared)
     grid = pieces.grid | of_size_one(reduced) | {ONE_BLOCK: (1,)}
     return layer(pieces.da, task, operands, grid, _no_states(len(grid)), f"{pieces.name}-state")
 
