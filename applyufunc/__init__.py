@@ -1,6 +1,6 @@
 """Apply a function on small arrays to large ones, by a gufunc signature, on NumPy, Dask, JAX and array-API arrays."""
 
-from ._apply import apply_ufunc
+from ._apply import apply_ufunc, explain
 from ._errors import (
     AlignmentError,
     ApplyUfuncError,
@@ -18,6 +18,7 @@ from ._errors import (
     UnknownDTypeError,
     UnknownSizeError,
 )
+from ._explanation import Explanation
 from ._failures import reraise
 from ._gufunc import GUFunc, gufunc
 from ._lazy_apply import lazy_apply
@@ -33,6 +34,7 @@ __all__ = [
     "AxisError",
     "CoreDim",
     "DimensionError",
+    "Explanation",
     "GUFunc",
     "KernelError",
     "OptionError",
@@ -47,6 +49,7 @@ __all__ = [
     "UpTo",
     "allow_transfer",
     "apply_ufunc",
+    "explain",
     "gufunc",
     "lazy_apply",
     "reraise",

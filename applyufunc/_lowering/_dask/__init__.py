@@ -3,10 +3,11 @@
 One source for three front ends: `dask.array`, its expressions (``array.query-planning``), and the package `dask_array`.
 
 Implements the functions of `Lowering`: `_arrays` answers the door, `_chunks` decides how the arguments are cut,
-`_graph` builds the layers, `_tasks` is what runs in them, `_identity` names them.
+`_graph` builds the layers, `_tasks` is what runs in them, `_identity` names them, `_explanation` tells of all that.
 """
 
 from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, untraced
+from ._explanation import explain
 from ._graph import lower
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "block_kind",
     "convert",
     "default_dtype",
+    "explain",
     "is_lazy",
     "lower",
     "namespace",

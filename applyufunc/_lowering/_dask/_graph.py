@@ -37,18 +37,32 @@ from ._chunks import ArgumentChunks, ChunkPlan, Chunks, OutputCore, plan_chunks,
 from ._identity import call_token, readable_name
 from ._tasks import KernelTask, Pick, last
 
-__all__ = ["lower"]
+__all__ = ["build_layers", "lower", "plan_blocks"]
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a call, core dims last."""
-    da, given = front_end(arrays), _chunks_of(call, arrays)
+    given, chunk_plan = plan_blocks(call, arrays)
+    if chunk_plan.excess is not None:
+        warn_caller(str(chunk_plan.excess))
+    return build_layers(call, arrays, given, chunk_plan)
+
+
+def plan_blocks(call: Call, arrays: Sequence[Array]) -> tuple[list[ArgumentChunks], ChunkPlan]:
+    """Return how the arguments are cut, and how they will be; refuse what cannot be."""
+    given = _chunks_of(call, arrays)
     cores = [OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True)]
     merge = call.options.core_chunks == "merge"
     chunk_plan = plan_chunks(given, cores, _budget(call.options), merge=merge, steps=plan_rechunk)
     _check_unknown_outputs(call, chunk_plan)
-    if chunk_plan.excess is not None:
-        warn_caller(str(chunk_plan.excess))
+    return given, chunk_plan
+
+
+def build_layers(
+    call: Call, arrays: Sequence[Array], given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan
+) -> tuple[Array, ...]:
+    """Return the outputs of a call whose arguments are to be cut as planned."""
+    da = front_end(arrays)
     vias = [move.via for move in chunk_plan.moves]
     planned = [_rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
     return _layers(da, call, planned, given, chunk_plan)
