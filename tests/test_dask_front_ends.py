@@ -24,6 +24,7 @@ import applyufunc as au
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("dask.array")
+Callback = pytest.importorskip("dask.callbacks").Callback
 cloudpickle = pytest.importorskip("cloudpickle")
 
 EXPRESSIONS = os.environ.get("DASK_ARRAY__QUERY_PLANNING") == "True"
@@ -186,6 +187,16 @@ def test_nothing_is_computed_while_a_result_is_built(da, outputs):
     assert [type(each) for each in results] == [type(x)] * len(results)
     with pytest.raises(AssertionError, match="a block was computed"):
         results[0].compute()
+
+
+@pytest.mark.parametrize("outputs", ["()", "(),(n)"])
+def test_explained_tasks_are_those_of_the_graph_that_a_scheduler_gets(da, outputs):
+    kernel = au.gufunc(f"(n)->{outputs}", output_dtypes=float)(total if outputs == "()" else extent_and_double)
+    x = da.ones((8, 6), chunks=(2, 2)) + 1
+    explained, result, lengths = kernel.explain(x), kernel(x), []
+    with Callback(start=lambda graph: lengths.append(len(graph))):
+        dask.persist(*(result if isinstance(result, tuple) else (result,)))
+    assert (explained.n_tasks, explained.n_tasks_is_estimate, explained.n_blocks) == (lengths[0], False, 4)
 
 
 def two_outputs(da, n_blocks):

@@ -1,4 +1,4 @@
-"""One call becomes layers of a Dask graph: `lower`, on top of ``da.blockwise`` alone.
+"""One call becomes layers of a Dask graph: `plan_whole`, on top of ``da.blockwise`` alone.
 
 In: a `Call`, Dask arrays, and NumPy arrays that are held whole. Out: one lazy Dask array per output. A layer is as
 large for a million blocks as for one. The kernel runs in one layer; several outputs, and one without core dims, are
@@ -14,9 +14,9 @@ does with ``new_axis``.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dask
@@ -26,55 +26,58 @@ from dask.array.utils import meta_from_array
 from dask.layers import ArraySliceDep
 from dask.utils import parse_bytes
 
+from ..._blocks import BlockRunner
 from ..._call import Call
-from ..._errors import OptionError, UnknownSizeError, warn_caller
+from ..._errors import OptionError, UnknownSizeError
 from ..._options import Options
 from ..._plan import Operand
 from ..._transfer import transfer_is_allowed
 from ..._typing import Array, Namespace, Shape
 from ._arrays import front_end, is_host, richest_meta
-from ._chunks import ArgumentChunks, ChunkPlan, Chunks, OutputCore, plan_chunks, total_size
+from ._chunks import ArgumentChunks, ChunkPlan, Chunks, Excess, OutputCore, plan_chunks, total_size
 from ._identity import call_token, readable_name
-from ._keywords import take_out
 from ._layers import ONE_BLOCK, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
+from ._planned import Planned, as_operands, without_large_keywords
 from ._tasks import Cut, KernelTask, Pick, last
-from ._travel import check_travel
+from ._travel import travel_advice
 
 __all__ = [
     "budget_bytes",
     "check_unknown_outputs",
     "chunks_of",
     "kernel_task",
-    "lower",
     "output_metas",
+    "plan_whole",
     "rechunked",
-    "with_shared_keywords",
+    "warnings_of",
 ]
 
 
-def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs of a call, core dims last."""
-    da, given = front_end(arrays), chunks_of(call, arrays)
+def plan_whole(call: Call, arrays: Sequence[Array]) -> Planned:
+    """Return how a call is cut into blocks that have whole core dims; refuse what cannot be."""
+    given = chunks_of(call, arrays)
     cores = [OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True)]
     merge = call.options.core_chunks != "refuse"
     chunk_plan = plan_chunks(given, cores, budget_bytes(call.options), merge=merge, steps=plan_rechunk)
     check_unknown_outputs(call, chunk_plan.n_blocks)
-    if chunk_plan.excess is not None:
-        warn_caller(str(chunk_plan.excess))
-    call, large = with_shared_keywords(da, call)
-    check_travel(call.runner, chunk_plan.n_blocks)
-    vias = [move.via for move in chunk_plan.moves]
-    planned = [rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
-    return _layers(da, call, planned, given, chunk_plan, large)
+    call, large = without_large_keywords(call)
+    n_layers = 1 if len(cores) == 1 else 1 + len(cores)
+    return Planned(
+        "whole",
+        chunk_plan.loop,
+        tuple(given),
+        chunk_plan.arguments,
+        chunk_plan.moves,
+        n_layers * chunk_plan.n_blocks,
+        warnings_of(chunk_plan.excess, call.runner, n_tasks=chunk_plan.n_blocks),
+        partial(_build, call, arrays, given, chunk_plan, large),
+    )
 
 
-def with_shared_keywords(da: Namespace, call: Call) -> tuple[Call, list[Array]]:
-    """Return a call without the large arrays of its keywords, and these as operands that all its tasks share."""
-    keywords, large = take_out(call.runner.keywords)
-    if not large:
-        return call, []
-    runner = dataclasses.replace(call.runner, keywords=keywords)
-    return dataclasses.replace(call, runner=runner), [da.from_array(array, chunks=array.shape) for array in large]
+def warnings_of(excess: Excess | None, *runners: BlockRunner, n_tasks: int) -> tuple[str, ...]:
+    """Return what a call is warned of, for its blocks and for what travels with its tasks."""
+    found = (None if excess is None else str(excess), *(travel_advice(runner, n_tasks) for runner in runners))
+    return tuple(text for text in found if text is not None)
 
 
 def chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
@@ -136,6 +139,20 @@ def _merged(da: Namespace, array: Array, axes: Sequence[int]) -> Array:
     whole = {f"o{axis}": unknown_as_nan((total_size(known(array.chunks[axis])),)) for axis in axes}
     operands: Operands = [*carriers([*whole]), (array, pieces)]
     return layer(da, last, operands, grid | whole, array._meta, "merge", concatenate=True)
+
+
+def _build(
+    call: Call,
+    arrays: Sequence[Array],
+    given: Sequence[ArgumentChunks],
+    chunk_plan: ChunkPlan,
+    large: tuple[Array, ...],
+) -> tuple[Array, ...]:
+    """Return the outputs of a call whose arguments are to be cut as planned."""
+    da = front_end(arrays)
+    vias = [move.via for move in chunk_plan.moves]
+    planned = [rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
+    return _layers(da, call, planned, given, chunk_plan, as_operands(da, large))
 
 
 def _layers(

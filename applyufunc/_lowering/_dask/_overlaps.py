@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,24 +23,30 @@ from ..._typing import Array, Namespace
 from ._chunks import ArgumentChunks
 from ._graph import chunks_of, kernel_task
 from ._layers import ONE_BLOCK, Operands, in_one_block, labels_of, layer, unknown_as_nan
-from ._pieces import Pieces, are_chunked, block_range, cut_in_pieces, of_size_one, picked, tuple_layer
+from ._pieces import Pieces, are_chunked, block_range, of_size_one, picked, plan_cuts, tuple_layer
+from ._planned import Planned
 from ._tasks import KernelTask, noted, piece_text
 
-__all__ = ["is_overlapped", "overlap"]
+__all__ = ["plan_overlap"]
 
 
-def is_overlapped(call: Call, arrays: Sequence[Array]) -> bool:
-    """Tell whether a call is a stencil along a core dim in several chunks."""
-    return isinstance(call.options.core_chunks, Overlap) and are_chunked(
-        call, arrays, [halo.dim for halo in _halos(call)]
-    )
-
-
-def overlap(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs of a stencil, core dims last."""
-    halos = _halos(call)
+def plan_overlap(call: Call, arrays: Sequence[Array]) -> Planned | None:
+    """Return how a stencil is cut; None for a call that is no stencil along a core dim in several chunks."""
+    rule = call.options.core_chunks
+    if not isinstance(rule, Overlap):
+        return None
+    halos = rule.halos(call.plan.signature)
+    if not are_chunked(call, arrays, [halo.dim for halo in halos]):
+        return None
     _check_known(halos, chunks_of(call, arrays))
-    pieces = cut_in_pieces(call, arrays, [halo.dim for halo in halos], {halo.dim: halo.widest for halo in halos})
+    widest = {halo.dim: halo.widest for halo in halos}
+    # Of both edges along each dim: cut, shifted and put together for every argument, and joined.
+    n_layers = 1 + len(call.plan.outputs) + 5 * len(halos) * len(arrays)
+    return plan_cuts(call, arrays, widest, "overlap", partial(_overlap, halos), n_layers=n_layers)
+
+
+def _overlap(halos: tuple[Halo, ...], pieces: Pieces) -> tuple[Array, ...]:
+    """Return the outputs of a stencil, core dims last."""
     grid = pieces.grid
     operands: Operands = [
         (_with_halos(pieces, place, halos), labels_of(array, argument.dims, grid))
@@ -141,12 +148,6 @@ class Join:
         if self.has_after and part.stop < self.size:
             parts.append(edges[-1])
         return concat(parts, self.axis)
-
-
-def _halos(call: Call) -> tuple[Halo, ...]:
-    rule = call.options.core_chunks
-    assert isinstance(rule, Overlap)  # of which this is asked
-    return rule.halos(call.plan.signature)
 
 
 def _check_known(halos: Sequence[Halo], given: Sequence[ArgumentChunks]) -> None:

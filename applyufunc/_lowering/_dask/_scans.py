@@ -22,24 +22,25 @@ from ..._typing import Array
 from ._chunks import ArgumentChunks
 from ._graph import chunks_of, kernel_task
 from ._layers import ONE_BLOCK, Operands, in_one_block, labels_of
-from ._pieces import Pieces, are_chunked, block_range, cut_in_pieces, picked, tuple_layer
+from ._pieces import Pieces, are_chunked, block_range, picked, plan_cuts, tuple_layer
+from ._planned import Planned
 from ._tasks import KernelTask, noted
 
-__all__ = ["is_scanned", "scan"]
+__all__ = ["plan_scan"]
 
 
-def is_scanned(call: Call, arrays: Sequence[Array]) -> bool:
-    """Tell whether a call is a scan along a core dim in several chunks."""
+def plan_scan(call: Call, arrays: Sequence[Array]) -> Planned | None:
+    """Return how a scan is cut; None for a call that is no scan along a core dim in several chunks."""
     kernel = call.kernel.func
-    return isinstance(kernel, ScanKernel) and are_chunked(call, arrays, (kernel.dim,))
+    if not isinstance(kernel, ScanKernel) or not are_chunked(call, arrays, (kernel.dim,)):
+        return None
+    _check_unknown_chunks(kernel.dim, chunks_of(call, arrays), arrays)
+    return plan_cuts(call, arrays, {kernel.dim: 0}, "scan", _scan, n_layers=2 + len(call.plan.outputs))
 
 
-def scan(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def _scan(pieces: Pieces) -> tuple[Array, ...]:
     """Return the outputs of a scan, core dims last."""
-    dim = cast(ScanKernel, call.kernel.func).dim
-    _check_unknown_chunks(dim, chunks_of(call, arrays), arrays)
-    pieces = cut_in_pieces(call, arrays, (dim,), {})
-    ((_, chunks),) = pieces.kept
+    ((dim, chunks),) = pieces.kept
     labels = (*pieces.loop, ONE_BLOCK)
     task = kernel_task(pieces.call, pieces.arguments, pieces.loop_chunks, pieces.metas, len(pieces.shared))
     steps: list[Array] = []

@@ -1,8 +1,8 @@
-"""What every task carries to a worker process: `check_travel` refuses what cannot be pickled, and warns of large data.
+"""What every task carries to a worker process: `travel_advice` refuses what cannot be pickled, and tells of large data.
 
-In: a `BlockRunner` as it will be in the tasks. Out: nothing, a warning, or an `ArgumentError` that names the variable.
-Looks only where tasks will be pickled: a client of `distributed` is active, or Dask is configured for processes; never
-imports `distributed` itself.
+In: a `BlockRunner` as it will be in the tasks. Out: None, a text to warn with, or an `ArgumentError` that names the
+variable. Looks only where tasks will be pickled: a client of `distributed` is active, or Dask is configured for
+processes; never imports `distributed` itself.
 """
 
 from __future__ import annotations
@@ -20,26 +20,25 @@ import cloudpickle
 import dask
 
 from ..._blocks import BlockRunner
-from ..._errors import ArgumentError, warn_caller
+from ..._errors import ArgumentError
 from ..._kernel import Kernel
 from ._keywords import LARGE
 
-__all__ = ["check_travel"]
+__all__ = ["travel_advice"]
 
 
-def check_travel(runner: BlockRunner, n_tasks: int) -> None:
-    """Refuse a kernel that cannot travel to the workers of an active client, and warn of one that is slow to."""
+def travel_advice(runner: BlockRunner, n_tasks: int) -> str | None:
+    """Refuse a kernel that cannot travel to the workers of an active client; say what makes it slow to."""
     destination = _destination()
     if destination is None:
-        return
+        return None
     try:
         n_bytes = _pickled_size(runner)
     except Exception as error:  # as many kinds as there are ways to write a __reduce__
         if destination == "client":
             raise _refusal(runner) from error
-        return
-    if n_bytes > LARGE and n_tasks > 1:
-        warn_caller(_advice(runner, n_bytes, n_tasks))
+        return None
+    return _advice(runner, n_bytes, n_tasks) if n_bytes > LARGE and n_tasks > 1 else None
 
 
 def _destination() -> str | None:
@@ -120,7 +119,7 @@ def _path(trail: Iterable[_Step]) -> str:
 def _pickle_error(value: Any) -> str | None:
     try:
         _pickled_size(value)
-    except Exception as error:  # noqa: BLE001  # see check_travel
+    except Exception as error:  # noqa: BLE001  # see travel_advice
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -128,7 +127,7 @@ def _pickle_error(value: Any) -> str | None:
 def _is_large(value: Any) -> bool:
     try:
         return _pickled_size(value) > LARGE
-    except Exception:  # noqa: BLE001  # see check_travel
+    except Exception:  # noqa: BLE001  # see travel_advice
         return False
 
 
@@ -207,7 +206,7 @@ def _object_parts(value: Any) -> Iterator[_Step]:
     """Return the attributes that an object is pickled with, and its class, which may be pickled with it."""
     try:
         _, arguments, *states = value.__reduce_ex__(4)
-    except Exception:  # noqa: BLE001  # see check_travel
+    except Exception:  # noqa: BLE001  # see travel_advice
         return
     for state in states[0] if states and isinstance(states[0], tuple) else states[:1]:
         yield from _attributes(state)
