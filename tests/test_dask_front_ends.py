@@ -17,7 +17,8 @@ import time
 import numpy as np
 import pytest
 from drawn_calls import drawn_calls
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -29,7 +30,6 @@ cloudpickle = pytest.importorskip("cloudpickle")
 
 EXPRESSIONS = os.environ.get("DASK_ARRAY__QUERY_PLANNING") == "True"
 X = np.arange(24.0).reshape(4, 6)
-LIMITS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 class FrontEnd:
@@ -263,7 +263,7 @@ def test_a_result_pickles(da):
 
 
 def test_results_are_those_of_a_plain_loop(front_end):
-    @settings(LIMITS, max_examples=int(100 * front_end.share))
+    @examples(int(100 * front_end.share))
     @given(drawn_calls(), st.data())
     def check(drawn, data):
         lazy = [front_end.put(arg, data) for arg in drawn.args]
@@ -553,7 +553,7 @@ def grow(pairs, data):
 
 
 def test_chains_of_producers_gufuncs_and_consumers_give_what_numpy_gives(front_end):
-    @settings(LIMITS, max_examples=int(150 * front_end.share))
+    @examples(int(150 * front_end.share))
     @given(st.data())
     def check(data):
         shape = tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))

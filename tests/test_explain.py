@@ -8,7 +8,8 @@ import inspect
 import numpy as np
 import pytest
 from drawn_calls import drawn_calls
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -219,7 +220,7 @@ def test_many_tasks_are_estimated_without_making_them(da):
 
 
 @given(data=st.data(), call=drawn_calls())
-@settings(max_examples=60)
+@examples(60)
 def test_what_is_explained_is_what_happens(da, data, call):
     kernel = Counting(call.kernel)
     args = [da.from_array(arg, chunks=tuple(data.draw(chunkings(size)) for size in arg.shape)) for arg in call.args]
@@ -276,7 +277,7 @@ def in_pieces(part):
 @pytest.mark.parametrize("kind", in_pieces(lambda function: function))
 @pytest.mark.parametrize("vectorize", [False, True])
 @given(data=st.data(), sizes=st.tuples(st.integers(0, 5), st.integers(0, 7)), piece_bytes=st.sampled_from([30, 2**24]))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15)
 def test_calls_on_pieces_are_counted_before_they_are_made(da, monkeypatch, kind, vectorize, data, sizes, piece_bytes):
     monkeypatch.setattr(_piecewise, "PIECE_BYTES", piece_bytes)
     counting = []
