@@ -82,11 +82,15 @@ def labels_of(array: Array, dims: Sequence[str], grid: Mapping[str, Sizes]) -> t
 
 def known(chunks: Sequence[float]) -> Chunks:
     """Return chunks as they are planned: None for an unknown size."""
+    if not math.isnan(sum(chunks)):  # of a million chunks: no loop in Python
+        return tuple(map(int, chunks))
     return tuple(None if math.isnan(size) else int(size) for size in chunks)
 
 
 def unknown_as_nan(chunks: Chunks) -> Sizes:
     """Return chunks as Dask writes them."""
+    if None not in chunks:
+        return chunks
     return tuple(math.nan if size is None else size for size in chunks)
 
 
