@@ -13,12 +13,12 @@ from typing import Any
 from ._call import Call, input_dtype
 from ._core_chunks import count_chunk_calls, piecewise_kernel
 from ._evaluate import prepare
-from ._explanation import ArgumentBlocks, Chunks, Execution, ExplainedOperand, Explanation
+from ._explanation import ArgumentBlocks, Execution, ExplainedOperand, Explanation
 from ._kernel import Kernel
 from ._options import Options
 from ._plan import Operand
 from ._signature import Signature
-from ._typing import Array
+from ._typing import Array, Chunks
 
 __all__ = ["explain_call"]
 

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..._errors import AlignmentError
-from ..._typing import Shape
-from ._chunk_costs import DEFAULT_COSTS, Chunks, Costs, Steps, cheapest_route, one_step, total_size
+from ..._typing import Chunks, Shape
+from ._chunk_costs import DEFAULT_COSTS, Costs, Steps, cheapest_route, one_step, total_size
 from ._chunk_search import Block, Cut, Mover, cheapest_cuts, width_of
 from ._excess import Excess, worst_excess
 
-__all__ = ["ArgumentChunks", "ChunkPlan", "Chunks", "Move", "OutputCore", "plan_chunks", "total_size"]
+__all__ = ["ArgumentChunks", "ChunkPlan", "Move", "OutputCore", "plan_chunks", "total_size"]
 
 
 @dataclass(frozen=True, slots=True)

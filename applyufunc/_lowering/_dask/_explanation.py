@@ -15,9 +15,9 @@ from dask import base
 
 from ..._call import Call
 from ..._explanation import ArgumentBlocks, Execution, Rechunking
-from ..._typing import Array
+from ..._typing import Array, Chunks
 from ._arrays import is_host, richest_meta
-from ._chunks import ArgumentChunks, Chunks, Move
+from ._chunks import ArgumentChunks, Move
 from ._planned import Planned
 from ._roads import plan
 

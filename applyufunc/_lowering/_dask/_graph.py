@@ -32,9 +32,9 @@ from ..._errors import OptionError, UnknownSizeError
 from ..._options import Options
 from ..._plan import Operand
 from ..._transfer import transfer_is_allowed
-from ..._typing import Array, Namespace, Shape
+from ..._typing import Array, Chunks, Namespace, Shape
 from ._arrays import front_end, is_host, richest_meta
-from ._chunks import ArgumentChunks, ChunkPlan, Chunks, OutputCore, plan_chunks, total_size
+from ._chunks import ArgumentChunks, ChunkPlan, OutputCore, plan_chunks, total_size
 from ._excess import Excess
 from ._identity import call_token, readable_name
 from ._layers import ONE_BLOCK, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan

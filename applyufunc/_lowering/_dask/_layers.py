@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from dask.layers import ArrayBlockIdDep
 
-from ..._typing import Array, Namespace
-from ._chunks import Chunks
+from ..._typing import Array, Chunks, Namespace
 
 __all__ = [
     "ONE_BLOCK",

@@ -19,9 +19,9 @@ from dask.array.rechunk import plan_rechunk
 from ..._call import Call
 from ..._explanation import CoreWay
 from ..._plan import Operand
-from ..._typing import Array, Namespace
+from ..._typing import Array, Chunks, Namespace
 from ._arrays import front_end, is_host
-from ._chunks import ArgumentChunks, Chunks, OutputCore
+from ._chunks import ArgumentChunks, OutputCore
 from ._graph import budget_bytes, check_unknown_outputs, chunks_of, output_metas, rechunked, warnings_of
 from ._identity import readable_name
 from ._layers import Operands, Sizes, carriers, layer, unknown_as_nan

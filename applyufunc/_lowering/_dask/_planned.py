@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ..._call import Call
 from ..._explanation import CoreWay
-from ..._typing import Array, Namespace
-from ._chunks import ArgumentChunks, Chunks, Move
+from ..._typing import Array, Chunks, Namespace
+from ._chunks import ArgumentChunks, Move
 from ._keywords import take_out
 
 __all__ = ["Planned", "as_operands", "without_large_keywords"]
