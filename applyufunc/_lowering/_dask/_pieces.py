@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,9 @@ from ..._explanation import CoreWay
 from ..._plan import Operand
 from ..._typing import Array, Chunks, Namespace
 from ._arrays import from_host, front_end, is_host
-from ._chunks import ArgumentChunks, OutputCore
+from ._chunk_costs import DEFAULT_COSTS, cheapest_route
+from ._chunk_search import width_of
+from ._chunks import ArgumentChunks, Move, OutputCore
 from ._graph import budget_bytes, check_unknown_outputs, chunks_of, cut_as_planned, output_metas, warnings_of
 from ._identity import readable_name
 from ._keywords import without_large_keywords
@@ -161,7 +164,8 @@ def _plan(call: Call, given: Sequence[ArgumentChunks], halos: Mapping[str, int])
     plan = plan_pieces(cleaned, dims, outputs, budget_bytes(call.options), steps=plan_rechunk)
     kept = {dim: _at_least(chunks, halos[dim]) for dim, chunks in plan.kept}
     aims = tuple(_aim(argument, chunks, plan, kept) for argument, chunks in zip(given, plan.arguments, strict=True))
-    return dataclasses.replace(plan, kept=tuple(kept.items()), arguments=aims)
+    moves = tuple(map(_moved, plan.moves, given, cleaned, plan.arguments, aims))
+    return dataclasses.replace(plan, kept=tuple(kept.items()), arguments=aims, moves=moves)
 
 
 def _without_empty(argument: ArgumentChunks, dims: Iterable[str]) -> ArgumentChunks:
@@ -195,6 +199,27 @@ def _aim(
     """Return the chunks that an argument takes: the planned ones, but for pieces that are too small."""
     common, pairs = dict(plan.kept), zip(argument.dims, planned, strict=True)
     return tuple(kept[dim] if dim in kept and chunks == common[dim] else chunks for dim, chunks in pairs)
+
+
+def _moved(
+    move: Move,
+    argument: ArgumentChunks,
+    cleaned: ArgumentChunks,
+    planned: tuple[Chunks, ...],
+    aim: tuple[Chunks, ...],
+) -> Move:
+    """Return what becomes of an argument whose chunks are not those that were planned with, or for."""
+    if not argument.is_known or (argument.chunks == cleaned.chunks and aim == planned):
+        return move
+    via, work = cheapest_route(argument.chunks, move.via, aim, argument.itemsize, DEFAULT_COSTS, plan_rechunk)
+    return dataclasses.replace(
+        move,
+        via=via,
+        bytes_after=argument.itemsize * math.prod(map(width_of, aim)),
+        bytes_moved=work.bytes_moved,
+        n_tasks=work.n_tasks,
+        n_steps=work.n_steps,
+    )
 
 
 def _picked(pieces: Pieces, tuples: Array, labels: tuple[str, ...], place: int, name: str) -> Array:
