@@ -13,12 +13,12 @@ from typing import Any
 from ._call import Call, input_dtype
 from ._core_chunks import count_chunk_calls, piecewise_kernel
 from ._evaluate import prepare
-from ._explanation import ArgumentBlocks, Chunks, Execution, ExplainedOperand, Explanation
+from ._explanation import ArgumentBlocks, Execution, ExplainedOperand, Explanation
 from ._kernel import Kernel
 from ._options import Options
 from ._plan import Operand
 from ._signature import Signature
-from ._typing import Array
+from ._typing import Array, Chunks
 
 __all__ = ["explain_call"]
 
@@ -86,4 +86,4 @@ def _count_calls(kernel: Kernel, call: Call, arrays: Sequence[Array], execution:
 
 def _n_filled(chunks: Chunks) -> int:
     """Count the chunks that are not empty, or may not be."""
-    return sum(size != 0 for size in chunks)
+    return len(chunks) - chunks.count(0)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from ._plan import Plan
-from ._typing import DType, Shape
+from ._typing import Chunks, DType, Shape
 
 __all__ = [
     "ArgumentBlocks",
-    "Chunks",
     "CoreWay",
     "DTypeSource",
     "Execution",
@@ -27,9 +26,6 @@ __all__ = [
     "bytes_text",
     "in_one_block",
 ]
-
-Chunks: TypeAlias = tuple[int | None, ...]
-"""Sizes of the chunks along one axis; None: unknown."""
 
 DTypeSource: TypeAlias = Literal["declared", "table", "remembered", "trial call", "returned"]
 """Where the outputs' dtypes come from: the caller, the kernel's own table, an earlier call, a call to come, or what the
@@ -59,7 +55,7 @@ class Rechunking:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentBlocks:
-    """The blocks of one array argument."""
+    """The blocks of one array argument, or of an output."""
 
     chunks: tuple[Chunks, ...]  # along each axis, core dims last, as the kernel's blocks are cut
     rechunking: Rechunking | None = None  # None: the argument is left as it is

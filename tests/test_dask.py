@@ -978,11 +978,11 @@ def test_a_kernel_that_is_not_thread_safe_runs_once_at_a_time():
     assert most == [1]
 
 
-def test_names_do_not_depend_on_the_order_in_a_frozen_set():
+def test_names_do_not_depend_on_the_order_in_a_set_or_on_hashes_of_keywords():
     code = """
 import dask.array as da, applyufunc as au, numpy as np
 kept = frozenset(["a", "b", "ccc", "dd"])
-keywords = {"q": (kept, [kept])}
+keywords = {"q": (kept, [kept]), "other": {kept, frozenset(["a"])}, "third": {"x": 1, "y": 2}}
 print(au.apply_ufunc(np.mean, "()->()", da.ones(2), output_dtypes=float, kernel_token="k", kwargs=keywords).name)
 """
     names = set()

@@ -349,7 +349,9 @@ def test_scans_and_stencils_are_told(da):
     assert "scan: n in 3 chunks, one after the other" in str(scan)
     stencil = au.explain(double, "(n)->(n)", x, core_chunks=au.Overlap(3), output_dtypes=float)
     assert (stencil.core, stencil.kept) == ("overlap", (("n", (30, 30)),))
-    assert stencil.arguments[0].blocks.rechunking.after == ((2, 2), (30, 30))
+    rechunking = stencil.arguments[0].blocks.rechunking
+    assert rechunking.after == ((2, 2), (30, 30))
+    assert (rechunking.bytes_moved, rechunking.n_tasks, rechunking.n_steps) == (4 * 30 * 8, 4, 1)
     assert "n: 3 chunks of up to 30 -> 2 chunks of 30: no chunk is smaller than the halo" in " ".join(
         str(stencil).split()
     )

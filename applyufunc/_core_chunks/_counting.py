@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from .._plan import Plan
+from .._typing import Chunks
 from ._piecewise import PiecewiseKernel, cut_in_pieces
 
 __all__ = ["count_chunk_calls"]
 
 
-def count_chunk_calls(
-    piecewise: PiecewiseKernel, plan: Plan, itemsize: int, grid: Mapping[str, tuple[int | None, ...]]
-) -> int | None:
+def count_chunk_calls(piecewise: PiecewiseKernel, plan: Plan, itemsize: int, grid: Mapping[str, Chunks]) -> int | None:
     """Return the number of calls; `itemsize`: bytes of the widest argument's items. None: sizes are unknown."""
     reduced = piecewise.reduction.reduced
     if any(sum(size or 0 for size in chunks) == 0 for dim, chunks in grid.items() if dim in reduced):

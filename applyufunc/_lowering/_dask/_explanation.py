@@ -6,8 +6,9 @@ In: a `Call`, its arrays, and how its outputs are finished. Out: an `Execution`.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,9 +16,9 @@ from dask import base
 
 from ..._call import Call
 from ..._explanation import ArgumentBlocks, Execution, Rechunking
-from ..._typing import Array
+from ..._typing import Array, Chunks
 from ._arrays import is_host, richest_meta
-from ._chunks import ArgumentChunks, Chunks, Move
+from ._chunks import ArgumentChunks, Move
 from ._planned import Planned
 from ._roads import plan
 
@@ -30,16 +31,16 @@ def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Arra
     n_tasks = _estimated_tasks(arrays, planned)
     is_estimate = n_tasks > MOST_COUNTED
     return Execution(
-        "blocks",
-        planned.loop,
-        tuple(map(_argument_blocks, planned.given, planned.moves, planned.arguments)),
-        planned.core,
-        planned.kept,
-        planned.reason,
-        planned.state_bytes,
-        n_tasks if is_estimate else _count_tasks(finish(planned.build())),
-        is_estimate,
-        planned.warnings,
+        way="blocks",
+        loop=planned.loop,
+        arguments=tuple(map(_argument_blocks, planned.given, planned.moves, planned.arguments)),
+        core=planned.core,
+        kept=planned.kept,
+        reason=planned.reason,
+        state_bytes=planned.state_bytes,
+        n_tasks=n_tasks if is_estimate else _count_tasks(finish(planned.build())),
+        n_tasks_is_estimate=is_estimate,
+        warnings=planned.warnings,
     )
 
 
@@ -58,16 +59,16 @@ def _with_dtypes(call: Call, arrays: Sequence[Array]) -> Call:
 
 def _estimated_tasks(arrays: Sequence[Array], planned: Planned) -> int:
     """Return the tasks before optimisation: of the arguments, of rechunking, and of the call's own layers."""
-    lazy = {array.name: array for array in arrays if not is_host(array)}
-    return sum(map(_tasks_of, lazy.values())) + sum(move.n_tasks or 0 for move in planned.moves) + planned.n_tasks
+    made = dict(itertools.chain.from_iterable(_layer_tasks(array) for array in arrays if not is_host(array)))
+    return sum(made.values()) + sum(move.n_tasks or 0 for move in planned.moves) + planned.n_tasks
 
 
-def _tasks_of(array: Array) -> int:
-    """Return the tasks of an argument, without making them."""
-    if not hasattr(array, "expr"):
-        return len(array.__dask_graph__())  # of layers, each of which knows its length
-    # In expressions, the blocks of each.
-    return sum(math.prod(node.numblocks) for node in array.expr.walk() if hasattr(node, "numblocks"))
+def _layer_tasks(array: Array) -> Iterator[tuple[str, int]]:
+    """Yield the name of each layer of an argument, and how many tasks it has, without making them."""
+    if hasattr(array, "expr"):  # each expression is a layer, with a task for each block
+        yield from ((node._name, math.prod(node.numblocks)) for node in array.expr.walk() if hasattr(node, "numblocks"))
+    else:
+        yield from ((name, len(layer)) for name, layer in array.__dask_graph__().layers.items())
 
 
 def _count_tasks(outputs: Sequence[Array]) -> int:
@@ -81,6 +82,15 @@ def _count_tasks(outputs: Sequence[Array]) -> int:
 def _argument_blocks(given: ArgumentChunks, move: Move, after: tuple[Chunks, ...]) -> ArgumentBlocks:
     if not move.is_rechunked and after == given.chunks:
         return ArgumentBlocks(after, None, given.in_memory)
-    why: dict[str, Any] = {name: getattr(move, name) for name in ("via", "merged", "unified", "split")}
-    figures = {name: getattr(move, name) for name in ("bytes_moved", "n_tasks", "n_steps")}
-    return ArgumentBlocks(after, Rechunking(given.chunks, after, **why, **figures), given.in_memory)
+    rechunking = Rechunking(
+        before=given.chunks,
+        after=after,
+        via=move.via,
+        merged=move.merged,
+        unified=move.unified,
+        split=move.split,
+        bytes_moved=move.bytes_moved,
+        n_tasks=move.n_tasks,
+        n_steps=move.n_steps,
+    )
+    return ArgumentBlocks(after, rechunking, given.in_memory)

@@ -32,12 +32,14 @@ from ..._errors import OptionError, UnknownSizeError
 from ..._options import Options
 from ..._plan import Operand
 from ..._transfer import transfer_is_allowed
-from ..._typing import Array, Namespace, Shape
-from ._arrays import front_end, is_host, richest_meta
-from ._chunks import ArgumentChunks, ChunkPlan, Chunks, Excess, OutputCore, plan_chunks, total_size
+from ..._typing import Array, Chunks, Namespace, Shape
+from ._arrays import from_host, front_end, is_host, richest_meta
+from ._chunks import ArgumentChunks, ChunkPlan, Move, OutputCore, plan_chunks, total_size
+from ._excess import Excess
 from ._identity import call_token, readable_name
+from ._keywords import without_large_keywords
 from ._layers import ONE_BLOCK, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
-from ._planned import Planned, as_operands, without_large_keywords
+from ._planned import Planned
 from ._tasks import Cut, KernelTask, Pick, last
 from ._travel import travel_advice
 
@@ -45,10 +47,10 @@ __all__ = [
     "budget_bytes",
     "check_unknown_outputs",
     "chunks_of",
+    "cut_as_planned",
     "kernel_task",
     "output_metas",
     "plan_whole",
-    "rechunked",
     "warnings_of",
 ]
 
@@ -63,14 +65,14 @@ def plan_whole(call: Call, arrays: Sequence[Array]) -> Planned:
     call, large = without_large_keywords(call)
     n_layers = 1 if len(cores) == 1 else 1 + len(cores)
     return Planned(
-        "whole",
-        chunk_plan.loop,
-        tuple(given),
-        chunk_plan.arguments,
-        chunk_plan.moves,
-        n_layers * chunk_plan.n_blocks,
-        warnings_of(chunk_plan.excess, call.runner, n_tasks=chunk_plan.n_blocks),
-        partial(_build, call, arrays, given, chunk_plan, large),
+        core="whole",
+        loop=chunk_plan.loop,
+        given=tuple(given),
+        arguments=chunk_plan.arguments,
+        moves=chunk_plan.moves,
+        n_tasks=n_layers * chunk_plan.n_blocks,
+        warnings=warnings_of(chunk_plan.excess, call.runner, n_tasks=chunk_plan.n_blocks),
+        build=partial(_build, call, arrays, given, chunk_plan, large),
     )
 
 
@@ -114,12 +116,24 @@ def check_unknown_outputs(call: Call, n_blocks: int) -> None:
             )
 
 
-def rechunked(
+def cut_as_planned(
+    da: Namespace,
+    arrays: Sequence[Array],
+    given: Sequence[ArgumentChunks],
+    moves: Sequence[Move],
+    planned: Sequence[tuple[Chunks, ...]],
+) -> tuple[Array, ...]:
+    """Return all arguments as Dask arrays with the planned chunks."""
+    vias = (move.via for move in moves)
+    return tuple(_rechunked(da, *each) for each in zip(arrays, given, vias, planned, strict=True))
+
+
+def _rechunked(
     da: Namespace, array: Array, argument: ArgumentChunks, via: tuple[Chunks, ...] | None, chunks: tuple[Chunks, ...]
 ) -> Array:
     """Return an argument as a Dask array with the planned chunks; one that is so already stays the same object."""
     if argument.in_memory:
-        return da.from_array(array, chunks=array.shape)
+        return from_host(da, array)
     merged = [axis for axis in range(argument.n_loop, array.ndim) if len(chunks[axis]) == 1 < array.numblocks[axis]]
     if any(None in argument.chunks[axis] for axis in merged):
         array = _merged(da, array, merged)
@@ -150,9 +164,8 @@ def _build(
 ) -> tuple[Array, ...]:
     """Return the outputs of a call whose arguments are to be cut as planned."""
     da = front_end(arrays)
-    vias = [move.via for move in chunk_plan.moves]
-    planned = [rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
-    return _layers(da, call, planned, given, chunk_plan, as_operands(da, large))
+    planned = cut_as_planned(da, arrays, given, chunk_plan.moves, chunk_plan.arguments)
+    return _layers(da, call, planned, given, chunk_plan, [from_host(da, array) for array in large])
 
 
 def _layers(

@@ -1,11 +1,12 @@
-"""Large arrays among a kernel's keywords: `take_out` of every task, `put_back` on the workers.
+"""Large arrays among a kernel's keywords: `without_large_keywords` for every task, `put_back` on the workers.
 
-In: keywords. Out: keywords with a `StandIn` for each large array, and those arrays, which become operands that all
-tasks share; a task that held them would carry them to its worker each time. Knows nothing of graphs.
+In: a call, or keywords. Out: keywords with a `StandIn` for each large array, and those arrays, which become operands
+that all tasks share; a task that held them would carry them to its worker each time. Knows nothing of graphs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,9 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from ..._blocks import read_only
+from ..._call import Call
 from ..._typing import Array, Keywords
 
-__all__ = ["LARGE", "StandIn", "put_back", "take_out"]
+__all__ = ["LARGE", "put_back", "take_out", "without_large_keywords"]
 
 LARGE: Final = 1_000_000
 """Bytes beyond which a value is too large for every task to carry its own."""
@@ -30,6 +32,15 @@ class StandIn:
     def __dask_tokenize__(self) -> tuple[str, int]:
         """Return what stands for the place in the names of arrays; Dask adds that of the array."""
         return "applyufunc.StandIn", self.place
+
+
+def without_large_keywords(call: Call) -> tuple[Call, tuple[Array, ...]]:
+    """Return a call without the large arrays of its keywords, and these, which all its tasks share."""
+    keywords, large = take_out(call.runner.keywords)
+    if not large:
+        return call, ()
+    runner = dataclasses.replace(call.runner, keywords=keywords)
+    return dataclasses.replace(call, runner=runner), large
 
 
 def take_out(keywords: Keywords) -> tuple[dict[str, Any], tuple[Array, ...]]:

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from dask.layers import ArrayBlockIdDep
 
-from ..._typing import Array, Namespace
-from ._chunks import Chunks
+from ..._typing import Array, Chunks, Namespace
 
 __all__ = [
     "ONE_BLOCK",
@@ -82,11 +81,15 @@ def labels_of(array: Array, dims: Sequence[str], grid: Mapping[str, Sizes]) -> t
 
 def known(chunks: Sequence[float]) -> Chunks:
     """Return chunks as they are planned: None for an unknown size."""
+    if not math.isnan(sum(chunks)):  # of a million chunks: no loop in Python
+        return tuple(map(int, chunks))
     return tuple(None if math.isnan(size) else int(size) for size in chunks)
 
 
 def unknown_as_nan(chunks: Chunks) -> Sizes:
     """Return chunks as Dask writes them."""
+    if None not in chunks:
+        return chunks
     return tuple(math.nan if size is None else size for size in chunks)
 
 

@@ -19,14 +19,17 @@ from dask.array.rechunk import plan_rechunk
 from ..._call import Call
 from ..._explanation import CoreWay
 from ..._plan import Operand
-from ..._typing import Array, Namespace
-from ._arrays import front_end, is_host
-from ._chunks import ArgumentChunks, Chunks, OutputCore
-from ._graph import budget_bytes, check_unknown_outputs, chunks_of, output_metas, rechunked, warnings_of
+from ..._typing import Array, Chunks, Namespace
+from ._arrays import from_host, front_end, is_host
+from ._chunk_costs import DEFAULT_COSTS, cheapest_route
+from ._chunk_search import width_of
+from ._chunks import ArgumentChunks, Move, OutputCore
+from ._graph import budget_bytes, check_unknown_outputs, chunks_of, cut_as_planned, output_metas, warnings_of
 from ._identity import readable_name
+from ._keywords import without_large_keywords
 from ._layers import Operands, Sizes, carriers, layer, unknown_as_nan
 from ._piece_chunks import PiecePlan, plan_pieces
-from ._planned import Planned, as_operands, without_large_keywords
+from ._planned import Planned
 from ._tasks import Pick
 
 __all__ = ["Pieces", "are_chunked", "block_range", "of_size_one", "picked", "plan_cuts", "tuple_layer"]
@@ -83,26 +86,30 @@ def plan_cuts(
     *,
     n_layers: int,
 ) -> Planned:
-    """Return how arguments are cut alike along core dims and all loop dims; no piece is smaller than its dim's halo."""
+    """Return how arguments are cut alike along core dims and loop dims; no piece is smaller than its dim's halo."""
     da, dims = front_end(arrays), tuple(halos)
     lazy = [_lazy(da, array, operand, dims) for array, operand in zip(arrays, _operands(call), strict=True)]
     given = tuple(chunks_of(call, lazy))
-    plan = _plan(call, given, dims)
+    plan = _plan(call, given, halos)
     check_unknown_outputs(call, plan.n_blocks)
-    kept = {dim: _at_least(chunks, halos[dim]) for dim, chunks in plan.kept}
-    aims = tuple(_aim(argument, chunks, plan, kept) for argument, chunks in zip(given, plan.arguments, strict=True))
-    n_blocks = math.prod(map(len, [*dict(plan.loop).values(), *kept.values()]))
     call, large = without_large_keywords(call)
 
     def built() -> tuple[Array, ...]:
-        vias = [move.via for move in plan.moves]
-        cut = tuple(rechunked(da, *each) for each in zip(lazy, given, vias, aims, strict=True))
-        metas, shared = output_metas(call, cut), as_operands(da, large)
-        return build(Pieces(da, call, cut, given, plan.loop, tuple(kept.items()), metas, shared))
+        cut = cut_as_planned(da, lazy, given, plan.moves, plan.arguments)
+        shared = tuple(from_host(da, array) for array in large)
+        return build(Pieces(da, call, cut, given, plan.loop, plan.kept, output_metas(call, cut), shared))
 
-    warnings = warnings_of(plan.excess, call.runner, n_tasks=n_blocks)
-    n_tasks = n_layers * n_blocks
-    return Planned(core, plan.loop, given, aims, plan.moves, n_tasks, warnings, built, tuple(kept.items()))
+    return Planned(
+        core=core,
+        loop=plan.loop,
+        kept=plan.kept,
+        given=given,
+        arguments=plan.arguments,
+        moves=plan.moves,
+        n_tasks=n_layers * plan.n_blocks,
+        warnings=warnings_of(plan.excess, call.runner, n_tasks=plan.n_blocks),
+        build=built,
+    )
 
 
 def tuple_layer(pieces: Pieces, func: Any, operands: Operands, grid: Mapping[str, Sizes]) -> Array:
@@ -144,15 +151,21 @@ def _operands(call: Call) -> list[Operand]:
 def _lazy(da: Namespace, array: Array, operand: Operand, dims: Sequence[str]) -> Array:
     """Return an array that can be cut along core dims."""
     has_dim = any(dim in dims for dim in operand.dims[operand.n_loop :])
-    return da.from_array(array, chunks=array.shape) if is_host(array) and has_dim else array
+    return from_host(da, array) if is_host(array) and has_dim else array
 
 
-def _plan(call: Call, given: Sequence[ArgumentChunks], dims: Sequence[str]) -> PiecePlan:
+def _plan(call: Call, given: Sequence[ArgumentChunks], halos: Mapping[str, int]) -> PiecePlan:
+    """Return the chunks of a call, of which no piece is smaller than its dim's halo."""
+    dims = tuple(halos)
     unknown = {dim for argument in given for dim, chunks in argument.core_chunks if None in chunks}
     cleaned = [_without_empty(argument, set(dims) - unknown) for argument in given]
     cores = zip(call.plan.outputs, call.dtypes, strict=True)
     outputs = [_output_core(output, dtype.itemsize, dims) for output, dtype in cores]
-    return plan_pieces(cleaned, dims, outputs, budget_bytes(call.options), steps=plan_rechunk)
+    plan = plan_pieces(cleaned, dims, outputs, budget_bytes(call.options), steps=plan_rechunk)
+    kept = {dim: _at_least(chunks, halos[dim]) for dim, chunks in plan.kept}
+    aims = tuple(_aim(argument, chunks, plan, kept) for argument, chunks in zip(given, plan.arguments, strict=True))
+    moves = tuple(map(_moved, plan.moves, given, cleaned, plan.arguments, aims))
+    return dataclasses.replace(plan, kept=tuple(kept.items()), arguments=aims, moves=moves)
 
 
 def _without_empty(argument: ArgumentChunks, dims: Iterable[str]) -> ArgumentChunks:
@@ -186,6 +199,27 @@ def _aim(
     """Return the chunks that an argument takes: the planned ones, but for pieces that are too small."""
     common, pairs = dict(plan.kept), zip(argument.dims, planned, strict=True)
     return tuple(kept[dim] if dim in kept and chunks == common[dim] else chunks for dim, chunks in pairs)
+
+
+def _moved(
+    move: Move,
+    argument: ArgumentChunks,
+    cleaned: ArgumentChunks,
+    planned: tuple[Chunks, ...],
+    aim: tuple[Chunks, ...],
+) -> Move:
+    """Return what becomes of an argument whose chunks are not those that were planned with, or for."""
+    if not argument.is_known or (argument.chunks == cleaned.chunks and aim == planned):
+        return move
+    via, work = cheapest_route(argument.chunks, move.via, aim, argument.itemsize, DEFAULT_COSTS, plan_rechunk)
+    return dataclasses.replace(
+        move,
+        via=via,
+        bytes_after=argument.itemsize * math.prod(map(width_of, aim)),
+        bytes_moved=work.bytes_moved,
+        n_tasks=work.n_tasks,
+        n_steps=work.n_steps,
+    )
 
 
 def _picked(pieces: Pieces, tuples: Array, labels: tuple[str, ...], place: int, name: str) -> Array:

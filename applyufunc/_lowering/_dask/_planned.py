@@ -5,17 +5,14 @@ In: what the modules that plan have found. Out: chunks, costs, warnings, and wha
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..._call import Call
 from ..._explanation import CoreWay
-from ..._typing import Array, Namespace
-from ._chunks import ArgumentChunks, Chunks, Move
-from ._keywords import take_out
+from ..._typing import Array, Chunks
+from ._chunks import ArgumentChunks, Move
 
-__all__ = ["Planned", "as_operands", "without_large_keywords"]
+__all__ = ["Planned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +30,3 @@ class Planned:
     kept: tuple[tuple[str, Chunks], ...] = ()  # core dims that stay in chunks
     reason: str = ""  # why core dims are merged, although they could be reduced where they lie
     state_bytes: int | None = None  # of the largest state of a block that is reduced
-
-
-def without_large_keywords(call: Call) -> tuple[Call, tuple[Array, ...]]:
-    """Return a call without the large arrays of its keywords, and these, which all its tasks share."""
-    keywords, large = take_out(call.runner.keywords)
-    if not large:
-        return call, ()
-    runner = dataclasses.replace(call.runner, keywords=keywords)
-    return dataclasses.replace(call, runner=runner), large
-
-
-def as_operands(da: Namespace, large: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Return each array in one block."""
-    return tuple(da.from_array(array, chunks=array.shape) for array in large)

@@ -11,9 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..._typing import Shape
+from ..._typing import Chunks, Shape
 from ._chunk_costs import Steps, one_step
-from ._chunks import ArgumentChunks, Chunks, Excess, Move, total_size
+from ._chunks import ArgumentChunks, Move, total_size
+from ._excess import Excess
 from ._piece_chunks import plan_pieces
 
 __all__ = ["ReductionPlan", "StateCore", "plan_reduction"]

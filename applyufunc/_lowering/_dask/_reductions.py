@@ -21,25 +21,26 @@ from ..._core_chunks import PiecewiseKernel, ReductionRunner, piecewise_kernel
 from ..._dtypes import discovered_dtypes
 from ..._plan import make_plan
 from ..._typing import Array, Namespace
-from ._arrays import as_block, block_kind, front_end
+from ._arrays import as_block, block_kind, from_host, front_end
 from ._graph import (
     budget_bytes,
     check_unknown_outputs,
     chunks_of,
+    cut_as_planned,
     kernel_task,
     output_metas,
     plan_whole,
-    rechunked,
     warnings_of,
 )
 from ._identity import call_token
+from ._keywords import without_large_keywords
 from ._layers import ONE_BLOCK, Operands, carriers, in_one_block, labels_of, layer, unknown_as_nan
 from ._pieces import Pieces, of_size_one, picked
-from ._planned import Planned, as_operands, without_large_keywords
+from ._planned import Planned
 from ._reduction_chunks import ReductionPlan, StateCore, plan_reduction
 from ._reduction_tasks import CombineTask, PieceTask, keep
 
-__all__ = ["plan_reduced", "reduction_plan"]
+__all__ = ["plan_reduced"]
 
 
 def plan_reduced(call: Call, arrays: Sequence[Array], *, may_try: bool) -> Planned | None:
@@ -47,7 +48,7 @@ def plan_reduced(call: Call, arrays: Sequence[Array], *, may_try: bool) -> Plann
     piecewise = piecewise_kernel(call.kernel, call.runner.signature, call.options)
     if piecewise is None:
         return None
-    plan = reduction_plan(call, arrays, piecewise, may_try=may_try)
+    plan = _reduction_plan(call, arrays, piecewise, may_try)
     if not plan.is_tree:
         return dataclasses.replace(plan_whole(call, arrays), reason=plan.reason) if plan.merged else None
     check_unknown_outputs(call, plan.n_outputs)
@@ -55,25 +56,23 @@ def plan_reduced(call: Call, arrays: Sequence[Array], *, may_try: bool) -> Plann
     runner = _runner(call, arrays, piecewise).with_keywords(lighter.runner.keywords)
     parts = (runner.chunk, runner.combine, runner.aggregate)
     return Planned(
-        "reduction",
-        plan.loop,
-        tuple(chunks_of(call, arrays)),
-        plan.arguments,
-        plan.moves,
+        core="reduction",
+        loop=plan.loop,
+        kept=plan.independent + plan.reduced,
+        reason=plan.reason,
+        state_bytes=plan.state_bytes,
+        given=tuple(chunks_of(call, arrays)),
+        arguments=plan.arguments,
+        moves=plan.moves,
         # States, a third as many tasks that combine them, and the tuples' outputs.
-        plan.n_pieces * 4 // 3 + (1 + len(call.plan.outputs)) * plan.n_outputs,
-        warnings_of(plan.excess, *parts, n_tasks=plan.n_pieces),
-        partial(_build, lighter, arrays, runner, plan, large),
-        plan.independent + plan.reduced,
-        plan.reason,
-        plan.state_bytes,
+        n_tasks=plan.n_pieces * 4 // 3 + (1 + len(call.plan.outputs)) * plan.n_outputs,
+        warnings=warnings_of(plan.excess, *parts, n_tasks=plan.n_pieces),
+        build=partial(_build, lighter, arrays, runner, plan, large),
     )
 
 
-def reduction_plan(
-    call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel, *, may_try: bool = True
-) -> ReductionPlan:
-    """Return how a call's arguments are cut, and which core dims are reduced in their chunks, and why not."""
+def _reduction_plan(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel, may_try: bool) -> ReductionPlan:
+    """Return how a call's arguments are cut, and which core dims are reduced in their chunks, or why not."""
     reduction = piecewise.reduction
     return plan_reduction(
         chunks_of(call, arrays),
@@ -128,9 +127,9 @@ def _build(
 ) -> tuple[Array, ...]:
     """Return the outputs of a call whose arguments are cut as planned."""
     da, given, metas = front_end(arrays), tuple(chunks_of(call, arrays)), output_metas(call, arrays)
-    vias = [move.via for move in plan.moves]
-    cut = tuple(rechunked(da, *each) for each in zip(arrays, given, vias, plan.arguments, strict=True))
-    pieces = Pieces(da, call, cut, given, plan.loop, plan.independent, metas, as_operands(da, large))
+    cut = cut_as_planned(da, arrays, given, plan.moves, plan.arguments)
+    shared = tuple(from_host(da, array) for array in large)
+    pieces = Pieces(da, call, cut, given, plan.loop, plan.independent, metas, shared)
     task = _piece_task(pieces, plan, runner)
     states = _states(pieces, task, plan)
     return picked(pieces, _combined(da, states, len(pieces.grid), len(plan.reduced), task), tuple(pieces.grid))

@@ -3,7 +3,8 @@
 In: a call whose kernel is a `ScanKernel`. Out: one lazy Dask array per output, in the chunks of the arguments. A task
 of a layer depends on a piece of each argument and on the task before it along the core dim, in its own loop block: loop
 blocks run in parallel, pieces come and go. The number of layers is that of chunks along the core dim, for any number of
-loop blocks; a single layer for all would need a graph written out task by task, which not every front end takes.
+loop blocks, and Dask copies its dict of layers for each, which makes thousands of chunks slow; a single layer for all
+would need a graph written out task by task, which not every front end takes.
 """
 
 from __future__ import annotations

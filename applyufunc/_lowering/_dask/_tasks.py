@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import array_api_compat
 import numpy as np
 
-from ..._blocks import BlockRunner, location_text
+from ..._blocks import BlockRunner, add_note, location_text
 from ..._errors import DimensionError
 from ..._typing import Array
 from .._host import as_numpy, check_transfer, to_host
@@ -149,8 +149,7 @@ def noted(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        with suppress(Exception):  # an exception may take no notes
-            error.add_note(what)
+        add_note(error, what)
         raise
 
 
