@@ -22,7 +22,7 @@ def count_chunk_calls(
 ) -> int | None:
     """Return the number of calls; `itemsize`: bytes of the widest argument's items. None: sizes are unknown."""
     reduced = piecewise.reduction.reduced
-    if any(sum(size or 0 for size in chunks) == 0 for dim, chunks in grid.items() if dim in reduced):
+    if any(not any(size is None or size for size in chunks) for dim, chunks in grid.items() if dim in reduced):
         grid = {dim: (0,) if dim in reduced else chunks for dim, chunks in grid.items()}  # asked once, for nothing
     elif any(0 in chunks for dim, chunks in grid.items()):
         grid = {dim: tuple(size for size in chunks if size != 0) for dim, chunks in grid.items()}

@@ -43,6 +43,7 @@ from ._travel import travel_advice
 
 __all__ = [
     "budget_bytes",
+    "check_meta",
     "check_unknown_outputs",
     "chunks_of",
     "kernel_task",
@@ -184,10 +185,15 @@ def output_metas(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return an empty array of the type, dtype and number of dims of each output's blocks."""
     outputs, meta = call.plan.outputs, call.options.meta
     each = meta if isinstance(meta, (list, tuple)) else (richest_meta(arrays) if meta is None else meta,) * len(outputs)
-    if len(each) != len(outputs):
-        raise OptionError(f"meta has {len(each)} array(s), expected {len(outputs)}: one per output, or one for all")
     ndims = (len(output.dims) for output in outputs)
     return tuple(meta_from_array(m, ndim=ndim, dtype=d) for m, ndim, d in zip(each, ndims, call.dtypes, strict=True))
+
+
+def check_meta(call: Call) -> None:
+    """Refuse metas that are not one per output."""
+    meta, n_outputs = call.options.meta, len(call.plan.outputs)
+    if isinstance(meta, (list, tuple)) and len(meta) != n_outputs:
+        raise OptionError(f"meta has {len(meta)} array(s), expected {n_outputs}: one per output, or one for all")
 
 
 def kernel_task(
