@@ -314,6 +314,20 @@ def test_calls_on_pieces_are_counted_before_they_are_made(da, monkeypatch, kind,
     check_width(str(explained))
 
 
+@pytest.mark.parametrize(("rows", "core"), [((2, 0, 1), (2, 2)), ((0, 3), (0, 4)), ((0,), (2, 2)), ((3, 0), (0, 0))])
+def test_pieces_that_are_empty_along_an_independent_dim_are_calls_too(da, rows, core):
+    chunk = Counting(np.matmul)
+    rule = au.Reduction(chunk, np.add, state="(m,n),(n,p)->(m,p)", independent=("m", "p"))
+    x = da.from_array(np.ones((sum(rows), sum(core))), chunks=(rows, core))
+    y = da.from_array(np.ones((sum(core), 2)), chunks=(core, (2, 0)))
+    call = ("(m,n),(n,p)->(m,p)", x, y)
+    options = {"core_chunks": rule, "output_dtypes": float, "kernel_token": f"counting {rows} {core}"}
+    explained = au.explain(fail, *call, **options)
+    result = au.apply_ufunc(fail, *call, **options)
+    chunk.n_calls = 0
+    assert (explained.n_tasks, explained.n_calls) == (run_graph(result), chunk.n_calls)
+
+
 def test_a_reduction_is_told_with_its_state(da):
     x = da.ones((100, 60), chunks=(50, 20))
     signature, kernel, rule = in_pieces(lambda function: function)["reduction"]
