@@ -36,6 +36,7 @@ class Call:
     plan: Plan  # of the whole arrays
     options: Options
     dtypes_from: DTypeSource
+    wanted: tuple[np.dtype[Any], ...] = ()  # what the outputs' dtypes were before the library narrowed them
 
     @property
     def kernel(self) -> Kernel:
@@ -67,7 +68,10 @@ class Lowering(Protocol):
         """Return the dtype that the library takes for Python's bool, int, float or complex."""
 
     def narrow(self, dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
-        """Return the dtype that the library holds in place of `dtype`; `declared`: the caller asked for it by name."""
+        """Return the dtype that the library holds in place of `dtype`; `declared`: the caller asked for it by name.
+
+        Where that is another one, `lower` warns, and `explain` tells.
+        """
 
     def as_block(self, array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
         """Return a NumPy array as what a kernel with ``kernel_arrays="same"`` gets for one of `arrays`."""
@@ -109,9 +113,11 @@ def make_call(
     plan = make_plan(signature, shapes, sizes)
     constants = tuple((position, arg) for position, arg in enumerate(args) if is_constant(arg))
     runner = BlockRunner(kernel, signature, constants, keywords, sizes, dtypes=None)
-    source, dtypes = _find_dtypes(runner, plan, args, options, lowering, may_try)
-    found = dtypes is not None and source != "declared"
-    return Call(dataclasses.replace(runner, dtypes=dtypes, found=found), plan, options, source)
+    source, wanted = _find_dtypes(runner, plan, args, options, lowering, may_try)
+    is_declared = source == "declared"
+    dtypes = None if wanted is None else tuple(lowering.narrow(dtype, declared=is_declared) for dtype in wanted)
+    found = dtypes is not None and not is_declared
+    return Call(dataclasses.replace(runner, dtypes=dtypes, found=found), plan, options, source, wanted or ())
 
 
 def input_dtype(arg: Any) -> InputDType:
@@ -132,12 +138,10 @@ def _find_dtypes(
     wanted = _wanted_dtypes(options)
     if wanted is not None:
         default_dtype = partial(lowering.default_dtype, arrays=arrays)
-        declared = declared_dtypes(wanted, input_dtypes, runner.signature.nout, default_dtype)
-        return "declared", tuple(lowering.narrow(dtype, declared=True) for dtype in declared)
+        return "declared", declared_dtypes(wanted, input_dtypes, runner.signature.nout, default_dtype)
     if not lowering.is_lazy(arrays) and not plan.is_empty:
         return "returned", None
-    source, dtypes = _discover_dtypes(runner, plan, input_dtypes, arrays, lowering, may_try)
-    return source, None if dtypes is None else tuple(lowering.narrow(dtype, declared=False) for dtype in dtypes)
+    return _discover_dtypes(runner, plan, input_dtypes, arrays, lowering, may_try)
 
 
 def _discover_dtypes(

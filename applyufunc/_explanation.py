@@ -23,6 +23,7 @@ __all__ = [
     "ExplainedOperand",
     "Explanation",
     "Rechunking",
+    "Way",
     "bytes_text",
     "in_one_block",
 ]
@@ -207,12 +208,12 @@ class Explanation:
         return "\n".join(_lines(self))
 
 
-def in_one_block(plan: Plan, array_positions: Iterable[int], way: Way) -> Execution:
+def in_one_block(plan: Plan, array_positions: Iterable[int], way: Way, warnings: tuple[str, ...] = ()) -> Execution:
     """Return the execution of a call whose kernel gets the arguments at these positions whole."""
     operands = (plan.inputs[position] for position in array_positions)
     whole = tuple(ArgumentBlocks(_whole(operand.shape)) for operand in operands if operand is not None)
     loop = zip(map(str, range(-plan.n_loop, 0)), _whole(plan.loop_shape), strict=True)
-    return Execution(way, tuple(loop), whole)
+    return Execution(way, tuple(loop), whole, warnings=warnings)
 
 
 def bytes_text(n_bytes: int) -> str:

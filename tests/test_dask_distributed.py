@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -250,6 +251,60 @@ def test_no_task_on_a_piece_carries_a_large_array(front_end, kernel, signature, 
     np.testing.assert_array_equal(one_row.compute(scheduler="sync"), expected[0])
 
 
+def by_parts(**parts):
+    """Return the options of a sum in parts, some of them others."""
+    own = {
+        "chunk": lambda x: x.sum(axis=-1),
+        "combine": lambda a, b: a + b,
+        "aggregate": lambda a: a,
+        "state": "(n)->()",
+        "state_dtypes": None,
+    }
+    return {"core_chunks": au.Reduction(**(own | parts)), "output_dtypes": float}
+
+
+@pytest.mark.parametrize("core_dims", [(2, 4), (0, 6, 0)])
+@pytest.mark.parametrize("outputs", ["(),", "(),()"])
+def test_no_task_carries_a_large_array_for_aggregate(front_end, core_dims, outputs):
+    expected = (2 * X.sum(-1), 2 * X.sum(-1) + 1)[: outputs.count("(")]
+
+    def scale(state, weights):
+        scaled = state * weights[0, 2]
+        return (scaled, scaled + 1)[: outputs.count("(")]
+
+    lazy = front_end.from_array(X, chunks=(1, core_dims))
+    options = by_parts(aggregate=scale)
+    found = au.apply_ufunc(total, f"(n)->{outputs}", lazy, kwargs={"weights": LARGE}, **options)
+    for output, values in zip(found, expected, strict=True):
+        assert max(sizes_of_tasks(output)) < 20_000
+        np.testing.assert_array_equal(output.compute(scheduler="sync"), values)
+        np.testing.assert_array_equal(output[1:3].compute(scheduler="sync"), values[1:3])
+
+
+def test_only_tasks_that_combine_carry_a_large_array_for_combine_and_are_warned_of():
+    def add(state, following, weights):
+        return state + following * weights[0, 1]
+
+    lazy = in_blocks(chunks=(1, 2))
+    with dask.config.set(scheduler="processes"), pytest.warns(au.ApplyUfuncWarning) as caught:
+        result = au.apply_ufunc(total, "(n)->()", lazy, kwargs={"weights": LARGE}, **by_parts(combine=add))
+    (message,) = (str(warning.message) for warning in caught)
+    assert "(combine)' carries 4.0 MB in each of its 4 tasks, for keyword 'weights', of type numpy.ndarray" in message
+    assert message.endswith("let chunk or aggregate take it in place of combine")
+    assert sum(size > 1_000_000 for size in sizes_of_tasks(result)) == 4  # of 16
+    np.testing.assert_array_equal(result.compute(scheduler="sync"), X.sum(-1))
+
+
+def test_keywords_beside_large_arrays_are_not_walked_through_in_tasks():
+    numbers = list(range(300_000))
+    kept, arrays = take_out({"numbers": numbers, "more": {"numbers": numbers, "large": LARGE}})
+    start = time.perf_counter()
+    back = put_back(kept, arrays)
+    assert time.perf_counter() - start < 0.1  # seconds; each number costs a microsecond to look at
+    assert back["numbers"] is back["more"]["numbers"] is numbers
+    assert list(back["more"]) == ["numbers", "large"]
+
+
 def test_a_reduction_of_nothing_has_its_large_keywords_too(front_end):
     lazy = front_end.from_array(np.ones((3, 0)), chunks=(1, ((0,))))
     lazy = front_end.concatenate([lazy, lazy], axis=-1)
@@ -383,6 +438,60 @@ def test_a_global_or_a_part_of_a_pickle_that_does_not_travel_is_named(client):
         au.apply_ufunc(reading_a_global(), "()->()", in_blocks(), output_dtypes=float)
     with pytest.raises(au.ArgumentError, match="since argument 0 of __reduce__ of variable 'held' in the closure"):
         au.apply_ufunc(rebuilt_from(threading.Lock()), "()->()", in_blocks(), output_dtypes=float)
+
+
+def advancing(held):
+    def step(block, total):
+        sums = total[..., None] + np.cumsum(block, axis=-1)
+        return sums, sums[..., -1] if held is None else sums[..., -1] + 0
+
+    return step
+
+
+def in_part(part):
+    """Return what makes options of which one part is another, holding something."""
+    return lambda held: by_parts(**{part: lambda *blocks: blocks[0].sum(-1) if held is None else blocks[0]})
+
+
+PARTS = {
+    **{part: (in_part(part), f"the Reduction's {part}") for part in ("chunk", "combine", "aggregate")},
+    "state_dtypes": (
+        lambda held: by_parts(state_dtypes=lambda dtype: float if held is None else dtype),
+        "the Reduction's state_dtypes",
+    ),
+    "step": (lambda held: {"core_chunks": au.Scan(advancing(held), initial=0.0)}, "the Scan's step"),
+    "initial": (
+        lambda held: {"core_chunks": au.Scan(advancing(None), initial=lambda x: x[..., 0] * 0 + (held is None))},
+        "the Scan's initial",
+    ),
+}
+
+
+@pytest.mark.parametrize("chunks", [(1, 6), (1, 2)])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_does_not_pickle_or_is_large_is_named(client, part, chunks):
+    make, where = PARTS[part]
+    signature = "(n)->(n)" if "Scan" in where else "(n)->()"
+    where = rf"variable 'held' in the closure of '.*' of {where}"
+    call = functools.partial(au.apply_ufunc, total, signature, in_blocks(chunks=chunks))
+    with pytest.raises(au.ArgumentError, match=f"since {where}, of type _thread.lock.*thread_safe=False"):
+        call(**{"output_dtypes": float} | make(threading.Lock()))
+    with pytest.warns(au.ApplyUfuncWarning, match=f"carries 4.0 MB .*, for {where}, of type numpy.ndarray") as caught:
+        call(**{"output_dtypes": float} | make(LARGE))
+    assert len(caught) == 1
+
+
+def test_an_attribute_of_a_frozen_dataclass_with_slots_is_named(client):
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Model:
+        size: int
+        lock: object
+
+        def __call__(self, block):
+            return block
+
+    with pytest.raises(au.ArgumentError, match=r"since attribute 'lock', of type _thread\.lock"):
+        au.apply_ufunc(Model(3, threading.Lock()), "()->()", in_blocks(), output_dtypes=float)
 
 
 def test_a_keyword_that_does_not_pickle_is_refused_by_name(client):

@@ -284,6 +284,13 @@ def test_core_chunks_are_merged_and_loop_chunks_unified(da):
     check_equal(result, X.sum(axis=-1), da)
 
 
+def test_arguments_that_take_several_steps_to_rechunk_are_what_they_were(da):
+    x = np.arange(32.0**2).reshape(32, 32)
+    columns, rows = da.from_array(x, chunks=(32, 1)), da.from_array(x, chunks=(1, 32))
+    check_equal(au.apply_ufunc(np.cumsum, "(n)->(n)", columns, kwargs={"axis": -1}, budget="keep"), x.cumsum(-1), da)
+    check_equal(au.apply_ufunc(np.subtract, "(),()->()", columns, rows), np.zeros((32, 32)), da)
+
+
 def test_host_arrays_are_cut_as_the_lazy_ones_and_a_slice_sees_its_own_part(da):
     result = au.apply_ufunc(np.subtract, "(),()->()", da.from_array(X, chunks=(2, 3)), X * 3, output_dtypes=float)
     assert result.chunks == ((2, 2), (3, 3))

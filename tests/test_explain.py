@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 
 import numpy as np
 import pytest
@@ -156,6 +157,14 @@ def test_unknown_sizes_stay_unknown(da):
     assert "unknown: one for each item" in text
 
 
+@pytest.mark.parametrize("kind", ["reduction", "ufunc"])
+def test_calls_on_pieces_of_unknown_size_are_unknown(da, kind):
+    signature, kernel, rule = in_pieces(lambda function: function)[kind]
+    x = da.from_array(np.arange(6.0), chunks=3)
+    explained = au.explain(kernel, signature, x[x > 0], core_chunks=rule, output_dtypes=float)
+    assert (explained.core, explained.kept, explained.n_calls) == ("reduction", (("n", (None, None)),), None)
+
+
 # Calls of the kernel, and dtypes
 
 
@@ -306,6 +315,20 @@ def test_calls_on_pieces_are_counted_before_they_are_made(da, monkeypatch, kind,
     check_width(str(explained))
 
 
+@pytest.mark.parametrize(("rows", "core"), [((2, 0, 1), (2, 2)), ((0, 3), (0, 4)), ((0,), (2, 2)), ((3, 0), (0, 0))])
+def test_pieces_that_are_empty_along_an_independent_dim_are_calls_too(da, rows, core):
+    chunk = Counting(np.matmul)
+    rule = au.Reduction(chunk, np.add, state="(m,n),(n,p)->(m,p)", independent=("m", "p"))
+    x = da.from_array(np.ones((sum(rows), sum(core))), chunks=(rows, core))
+    y = da.from_array(np.ones((sum(core), 2)), chunks=(core, (2, 0)))
+    call = ("(m,n),(n,p)->(m,p)", x, y)
+    options = {"core_chunks": rule, "output_dtypes": float, "kernel_token": f"counting {rows} {core}"}
+    explained = au.explain(fail, *call, **options)
+    result = au.apply_ufunc(fail, *call, **options)
+    chunk.n_calls = 0
+    assert (explained.n_tasks, explained.n_calls) == (run_graph(result), chunk.n_calls)
+
+
 def test_a_reduction_is_told_with_its_state(da):
     x = da.ones((100, 60), chunks=(50, 20))
     signature, kernel, rule = in_pieces(lambda function: function)["reduction"]
@@ -400,6 +423,19 @@ def test_jax_is_explained_as_direct_outside_of_jit_and_as_a_callback_inside():
     assert "in a host callback when the traced program runs" in " ".join(str(found[1]).split())
 
 
+def test_a_dtype_that_jax_narrows_is_told_in_the_words_of_the_warning():
+    jax = pytest.importorskip("jax")
+    kernel = au.gufunc("(n)->()", output_dtypes=np.float64)(lambda x: x.sum(axis=-1))
+    x, found = jax.numpy.ones((3, 4)), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found.append(kernel.explain(x))
+        jax.jit(lambda x: found.append(kernel.explain(x)))(x)
+    with pytest.warns(UserWarning, match="float64 in output_dtypes is not available") as caught:
+        kernel(x)
+    assert [e.warnings for e in found] == [(str(caught[0].message),)] * 2
+
+
 def test_every_library_is_explained_without_calling_the_kernel(backend):
     if backend.batch or backend.traces:
         pytest.skip("shown under jit by another test")
@@ -445,15 +481,22 @@ REFUSED = {
     "refused merge": ("(n)->()", ("dask",), {"core_chunks": "refuse", "output_dtypes": float}),
     "unknown output size": ("(n)->(k)", ("dask",), {"output_sizes": {"k": None}, "output_dtypes": float}),
     "too large for a trial call": ("(n)->()", ("large",), {}),
+    "meta of more tasks than are counted": ("(n)->()", ("many",), {"meta": (np.empty(0),) * 2, "output_dtypes": float}),
+    "dtype that a library cannot hold": ("(n)->()", ("strict",), {"output_dtypes": np.float16}),
     "meta": ("(n)->()", ("dask",), {"meta": (np.empty(0), np.empty(0)), "output_dtypes": float}),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_explain_refuses_what_the_call_refuses_in_the_same_words(da, case):
-    lazy = {"dask": da.ones((4, 6), chunks=(2, 3)), "large": da.ones((2, 200_000), chunks=(1, 200_000))}
+    arrays = {
+        "dask": lambda: da.ones((4, 6), chunks=(2, 3)),
+        "large": lambda: da.ones((2, 200_000), chunks=(1, 200_000)),
+        "many": lambda: da.ones((20_000, 2), chunks=(1, 2)),
+        "strict": lambda: pytest.importorskip("array_api_strict").ones((2, 3)),
+    }
     signature, args, options = REFUSED[case]
-    args = [lazy[arg] if isinstance(arg, str) else arg for arg in args]
+    args = [arrays[arg]() if isinstance(arg, str) else arg for arg in args]
     refusals = []
     for door in (au.apply_ufunc, au.explain):
         with pytest.raises(au.ApplyUfuncError) as caught:

@@ -357,6 +357,22 @@ def test_any_chunks_give_the_mean(data):
     np.testing.assert_allclose(compute(result), X.mean(-1))
 
 
+def frobenius(x, y):
+    return (x * y).sum(axis=(-2, -1))
+
+
+COLUMNS = X[:, :, None]  # with a core dim of size 1
+
+
+@pytest.mark.parametrize("rule", [np.add, au.Reduction(frobenius, np.add, state="(m,n),(m,n)->()")])
+@pytest.mark.parametrize("other", [COLUMNS, da.from_array(COLUMNS, chunks=(2, 12, 1))])
+def test_a_core_dim_of_size_1_may_have_empty_chunks_in_one_argument(rule, other):
+    thin = da.from_array(COLUMNS, chunks=((2, 2), (12,), (0, 1, 0)))
+    for args in ((thin, other), (other, thin)):
+        result = au.apply_ufunc(frobenius, "(m,n),(m,n)->()", *args, core_chunks=rule, output_dtypes=float)
+        np.testing.assert_allclose(compute(result), (X**2).sum(axis=-1))
+
+
 def test_core_chunks_stay_where_they_are():
     lazy = da.from_array(X, chunks=(2, 6))
     result = call_mean(lazy)

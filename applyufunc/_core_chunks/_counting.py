@@ -21,10 +21,10 @@ __all__ = ["count_chunk_calls"]
 def count_chunk_calls(piecewise: PiecewiseKernel, plan: Plan, itemsize: int, grid: Mapping[str, Chunks]) -> int | None:
     """Return the number of calls; `itemsize`: bytes of the widest argument's items. None: sizes are unknown."""
     reduced = piecewise.reduction.reduced
-    if any(sum(size or 0 for size in chunks) == 0 for dim, chunks in grid.items() if dim in reduced):
+    if any(not any(size is None or size for size in chunks) for dim, chunks in grid.items() if dim in reduced):
         grid = {dim: (0,) if dim in reduced else chunks for dim, chunks in grid.items()}  # asked once, for nothing
-    elif any(0 in chunks for dim, chunks in grid.items()):
-        grid = {dim: tuple(size for size in chunks if size != 0) for dim, chunks in grid.items()}
+    else:  # pieces without anything to reduce are left out beside others
+        grid = {dim: tuple(n for n in chunks if n != 0 or dim not in reduced) for dim, chunks in grid.items()}
     whole = {str(axis - plan.n_loop): size for axis, size in enumerate(plan.loop_shape)} | dict(plan.sizes)
     kinds = [Counter(chunks).items() for chunks in grid.values()]
     if any(None in chunks for chunks in grid.values()) or math.prod(map(len, kinds)) > _MOST_KINDS:

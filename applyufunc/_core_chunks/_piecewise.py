@@ -86,9 +86,13 @@ class ReductionRunner:
         return self.aggregate(*state, location=location)
 
     def with_keywords(self, keywords: Keywords) -> ReductionRunner:
-        """Return a runner whose `chunk` takes its keywords from these."""
-        taken = {name: keywords[name] for name in self.chunk.keywords}
-        return dataclasses.replace(self, chunk=dataclasses.replace(self.chunk, keywords=taken))
+        """Return a runner whose parts take their keywords from these."""
+        parts = {name: getattr(self, name) for name in ("chunk", "combine", "aggregate")}
+        taken = {
+            name: dataclasses.replace(part, keywords={key: keywords[key] for key in part.keywords})
+            for name, part in parts.items()
+        }
+        return dataclasses.replace(self, **taken)
 
     def chunk_at(self, offset: Mapping[str, int]) -> BlockRunner:
         """Return `chunk` for a piece that begins there."""

@@ -45,6 +45,7 @@ from ._travel import travel_advice
 
 __all__ = [
     "budget_bytes",
+    "check_meta",
     "check_unknown_outputs",
     "chunks_of",
     "cut_as_planned",
@@ -142,8 +143,18 @@ def _rechunked(
     if array.ndim and not any(array.shape):  # of which `rechunk` may keep the chunks, whatever is asked
         return da.empty_like(array, chunks=chunks)
     if via is not None:
-        array = array.rechunk(via)
-    return array.rechunk(tuple(map(unknown_as_nan, chunks)))
+        array = _in_steps(array, via)
+    return _in_steps(array, chunks)
+
+
+def _in_steps(array: Array, chunks: tuple[Chunks, ...]) -> Array:
+    """Return an array rechunked; of what is planned in several steps, expressions of `dask.array` lose the first."""
+    aim = tuple(map(unknown_as_nan, chunks))
+    if hasattr(array, "blocks") or any(None in along for along in map(known, array.chunks)):
+        return array.rechunk(aim)
+    for step in plan_rechunk(array.chunks, aim, array.dtype.itemsize):
+        array = array.rechunk(step)
+    return array
 
 
 def _merged(da: Namespace, array: Array, axes: Sequence[int]) -> Array:
@@ -197,10 +208,15 @@ def output_metas(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return an empty array of the type, dtype and number of dims of each output's blocks."""
     outputs, meta = call.plan.outputs, call.options.meta
     each = meta if isinstance(meta, (list, tuple)) else (richest_meta(arrays) if meta is None else meta,) * len(outputs)
-    if len(each) != len(outputs):
-        raise OptionError(f"meta has {len(each)} array(s), expected {len(outputs)}: one per output, or one for all")
     ndims = (len(output.dims) for output in outputs)
     return tuple(meta_from_array(m, ndim=ndim, dtype=d) for m, ndim, d in zip(each, ndims, call.dtypes, strict=True))
+
+
+def check_meta(call: Call) -> None:
+    """Refuse metas that are not one per output."""
+    meta, n_outputs = call.options.meta, len(call.plan.outputs)
+    if isinstance(meta, (list, tuple)) and len(meta) != n_outputs:
+        raise OptionError(f"meta has {len(meta)} array(s), expected {n_outputs}: one per output, or one for all")
 
 
 def kernel_task(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..._blocks import read_only
 from ..._call import Call
 from ..._typing import Array, Keywords
 
-__all__ = ["LARGE", "put_back", "take_out", "without_large_keywords"]
+__all__ = ["LARGE", "Opened", "StandIn", "has_stand_ins", "put_back", "take_out", "without_large_keywords"]
 
 LARGE: Final = 1_000_000
 """Bytes beyond which a value is too large for every task to carry its own."""
@@ -34,6 +34,18 @@ class StandIn:
         return "applyufunc.StandIn", self.place
 
 
+class Opened(NamedTuple):
+    """What is in the keywords in place of a container that had a large array; `_identity` reads it as a tuple."""
+
+    kind: type
+    keys: tuple[Any, ...]  # of a dict
+    parts: tuple[Any, ...]
+
+    def closed(self) -> Any:
+        """Return the container with these parts."""
+        return dict(zip(self.keys, self.parts, strict=True)) if self.kind is dict else self.kind(self.parts)
+
+
 def without_large_keywords(call: Call) -> tuple[Call, tuple[Array, ...]]:
     """Return a call without the large arrays of its keywords, and these, which all its tasks share."""
     keywords, large = take_out(call.runner.keywords)
@@ -41,6 +53,11 @@ def without_large_keywords(call: Call) -> tuple[Call, tuple[Array, ...]]:
         return call, ()
     runner = dataclasses.replace(call.runner, keywords=keywords)
     return dataclasses.replace(call, runner=runner), large
+
+
+def has_stand_ins(keywords: Keywords) -> bool:
+    """Tell keywords from which something was taken out."""
+    return any(type(value) in (StandIn, Opened) for value in keywords.values())
 
 
 def take_out(keywords: Keywords) -> tuple[dict[str, Any], tuple[Array, ...]]:
@@ -56,31 +73,29 @@ def put_back(keywords: Keywords, arrays: Sequence[Array]) -> dict[str, Any]:
 
 
 def _without(value: Any, arrays: list[Array]) -> Any:
-    """Return a value with stand-ins for its large arrays, which are added to `arrays`; itself where it has none."""
-    if type(value) in (np.ndarray, np.ma.MaskedArray) and value.nbytes > LARGE:
+    """Return what stands for a value, without its large arrays, which are added to `arrays`; itself if it has none."""
+    if type(value) in _ARRAYS and value.nbytes > LARGE:
         arrays.append(value)
         return StandIn(len(arrays) - 1)
+    if type(value) not in _CONTAINERS:
+        return value
     n_before = len(arrays)
-    parts = _parts(value)
-    changed = [_without(part, arrays) for part in parts]
-    return value if len(arrays) == n_before else _rebuilt(value, changed)
+    given = value.values() if type(value) is dict else value
+    # A list of a million numbers is no reason to call anything a million times.
+    parts = tuple(_without(part, arrays) if type(part) in _LOOKED_AT else part for part in given)
+    if len(arrays) == n_before:
+        return value
+    return Opened(type(value), tuple(value) if type(value) is dict else (), parts)
 
 
 def _restored(value: Any, arrays: Sequence[Array]) -> Any:
     if type(value) is StandIn:
         return read_only(arrays[value.place])
-    parts = _parts(value)
-    restored = [_restored(part, arrays) for part in parts]
-    same = all(new is old for new, old in zip(restored, parts, strict=True))
-    return value if same else _rebuilt(value, restored)
+    if type(value) is not Opened:  # other containers hold no large array, and are not walked through in every task
+        return value
+    return value._replace(parts=tuple(_restored(part, arrays) for part in value.parts)).closed()
 
 
-def _parts(value: Any) -> Sequence[Any]:
-    """Return what a plain container holds; nothing for any other value."""
-    if type(value) is dict:
-        return list(value.values())
-    return value if type(value) in (list, tuple) else ()
-
-
-def _rebuilt(value: Any, parts: Sequence[Any]) -> Any:
-    return dict(zip(value, parts, strict=True)) if type(value) is dict else type(value)(parts)
+_ARRAYS: Final = (np.ndarray, np.ma.MaskedArray)
+_CONTAINERS: Final = (dict, list, tuple)
+_LOOKED_AT: Final = frozenset((*_ARRAYS, *_CONTAINERS))

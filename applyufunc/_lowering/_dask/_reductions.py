@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from ..._call import Call, input_dtype
 from ..._core_chunks import PiecewiseKernel, ReductionRunner, piecewise_kernel
 from ..._dtypes import discovered_dtypes
 from ..._plan import make_plan
-from ..._typing import Array, Namespace
+from ..._typing import Array, Keywords, Namespace
 from ._arrays import as_block, block_kind, from_host, front_end
 from ._graph import (
     budget_bytes,
@@ -33,12 +34,13 @@ from ._graph import (
     warnings_of,
 )
 from ._identity import call_token
-from ._keywords import without_large_keywords
+from ._keywords import has_stand_ins, without_large_keywords
 from ._layers import ONE_BLOCK, Operands, carriers, in_one_block, labels_of, layer, unknown_as_nan
-from ._pieces import Pieces, of_size_one, picked
+from ._pieces import Pieces, of_size_one, picked, tuple_layer
 from ._planned import Planned
 from ._reduction_chunks import ReductionPlan, StateCore, plan_reduction
-from ._reduction_tasks import CombineTask, PieceTask, keep
+from ._reduction_tasks import AggregateTask, CombineTask, PieceTask, keep
+from ._travel import travel_advice
 
 __all__ = ["plan_reduced"]
 
@@ -53,8 +55,7 @@ def plan_reduced(call: Call, arrays: Sequence[Array], *, may_try: bool) -> Plann
         return dataclasses.replace(plan_whole(call, arrays), reason=plan.reason) if plan.merged else None
     check_unknown_outputs(call, plan.n_outputs)
     lighter, large = without_large_keywords(call)
-    runner = _runner(call, arrays, piecewise).with_keywords(lighter.runner.keywords)
-    parts = (runner.chunk, runner.combine, runner.aggregate)
+    parts = _Parts(_runner(lighter, arrays, piecewise), call.runner.keywords)
     return Planned(
         core="reduction",
         loop=plan.loop,
@@ -66,8 +67,8 @@ def plan_reduced(call: Call, arrays: Sequence[Array], *, may_try: bool) -> Plann
         moves=plan.moves,
         # States, a third as many tasks that combine them, and the tuples' outputs.
         n_tasks=plan.n_pieces * 4 // 3 + (1 + len(call.plan.outputs)) * plan.n_outputs,
-        warnings=warnings_of(plan.excess, *parts, n_tasks=plan.n_pieces),
-        build=partial(_build, lighter, arrays, runner, plan, large),
+        warnings=_warnings(lighter, piecewise, parts, plan),
+        build=partial(_build, lighter, arrays, parts, plan, large),
     )
 
 
@@ -122,17 +123,53 @@ def _runner(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel) -> 
     return piecewise.runner(call.plan, own.constants, own.keywords, own.output_sizes, input_dtypes, call.dtypes)
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The parts of a reduction, and where their large keywords come from."""
+
+    runner: ReductionRunner  # without large keywords
+    keywords: Keywords  # of the call, all of them
+
+    @property
+    def combining(self) -> ReductionRunner:
+        """The runner for tasks that combine states, to which the front ends' `reduction` gives no other operands."""
+        if not has_stand_ins(self.runner.combine.keywords):
+            return self.runner
+        whole = self.runner.with_keywords(self.keywords).combine
+        return dataclasses.replace(self.runner, combine=whole)
+
+    @property
+    def aggregate_is_apart(self) -> bool:
+        """Whether a layer of its own gives `aggregate` its large keywords."""
+        return has_stand_ins(self.runner.aggregate.keywords)
+
+
+def _warnings(call: Call, piecewise: PiecewiseKernel, parts: _Parts, plan: ReductionPlan) -> tuple[str, ...]:
+    """Return what a call is warned of, for its kernel and for `combine` where the kernel has another one, or none."""
+    found, combine = warnings_of(plan.excess, call.runner, n_tasks=plan.n_pieces), parts.combining.combine
+    if piecewise is call.kernel.func and combine is parts.runner.combine:
+        return found
+    advice = travel_advice(combine, max(plan.n_outputs, plan.n_pieces // (_SPLIT_EVERY - 1)), _SHARE_NOT)
+    return found if advice is None else (*found, advice)
+
+
+_SHARE_NOT: Final = "tasks that combine states cannot share it: let chunk or aggregate take it in place of combine"
+
+
 def _build(
-    call: Call, arrays: Sequence[Array], runner: ReductionRunner, plan: ReductionPlan, large: tuple[Array, ...]
+    call: Call, arrays: Sequence[Array], parts: _Parts, plan: ReductionPlan, large: tuple[Array, ...]
 ) -> tuple[Array, ...]:
     """Return the outputs of a call whose arguments are cut as planned."""
     da, given, metas = front_end(arrays), tuple(chunks_of(call, arrays)), output_metas(call, arrays)
     cut = cut_as_planned(da, arrays, given, plan.moves, plan.arguments)
     shared = tuple(from_host(da, array) for array in large)
     pieces = Pieces(da, call, cut, given, plan.loop, plan.independent, metas, shared)
-    task = _piece_task(pieces, plan, runner)
-    states = _states(pieces, task, plan)
-    return picked(pieces, _combined(da, states, len(pieces.grid), len(plan.reduced), task), tuple(pieces.grid))
+    task = _piece_task(pieces, plan, parts.runner)
+    last = CombineTask(task, parts.combining, finishes=not parts.aggregate_is_apart)
+    combined = _combined(da, _states(pieces, task, plan), len(pieces.grid), len(plan.reduced), last)
+    if parts.aggregate_is_apart:
+        return _aggregated(pieces, combined, task)
+    return picked(pieces, combined, tuple(pieces.grid))
 
 
 def _piece_task(pieces: Pieces, plan: ReductionPlan, runner: ReductionRunner) -> PieceTask:
@@ -159,25 +196,36 @@ def _no_states(ndim: int) -> Array:
     return np.empty((0,) * ndim, object)
 
 
-def _combined(da: Namespace, states: Array, n_fixed: int, n_reduced: int, task: PieceTask) -> Array:
-    """Return an array with the tuple of all outputs in every block, without the reduced axes and the one-block axis."""
+def _combined(da: Namespace, states: Array, n_fixed: int, n_reduced: int, last: CombineTask) -> Array:
+    """Return an array with what `last` returns in every block, without the reduced axes and the one-block axis."""
+    combine = dataclasses.replace(last, finishes=False)
     for axis in reversed(range(n_fixed + 1, n_fixed + n_reduced)):
-        states = _combined_along(da, states, (axis,), task, finishes=False)
-    last = (n_fixed, n_fixed + 1) if n_reduced else (n_fixed,)
-    return _combined_along(da, states, last, task, finishes=True)
+        states = _combined_along(da, states, (axis,), combine, combine)
+    axes = (n_fixed, n_fixed + 1) if n_reduced else (n_fixed,)
+    return _combined_along(da, states, axes, combine, last)
 
 
-def _combined_along(da: Namespace, states: Array, axes: tuple[int, ...], task: PieceTask, *, finishes: bool) -> Array:
+def _combined_along(
+    da: Namespace, states: Array, axes: tuple[int, ...], combine: CombineTask, last: CombineTask
+) -> Array:
     return da.reduction(
         states,
         chunk=keep,
-        combine=CombineTask(task, finishes=False),
-        aggregate=CombineTask(task, finishes=finishes),
+        combine=combine,
+        aggregate=last,
         axis=axes,
         keepdims=False,
         concatenate=False,
         split_every=dict.fromkeys(axes, _SPLIT_EVERY),
         dtype=object,
         meta=_no_states(states.ndim - len(axes)),
-        name=task.__name__,
+        name=last.task.__name__,
     )
+
+
+def _aggregated(pieces: Pieces, states: Array, task: PieceTask) -> tuple[Array, ...]:
+    """Return the outputs of a call whose `aggregate` takes large arrays, out of an array of states."""
+    labels = (*pieces.grid, ONE_BLOCK)
+    operands: Operands = [*carriers([ONE_BLOCK]), (states, tuple(pieces.grid)), *in_one_block(pieces.shared)]
+    tuples = tuple_layer(pieces, AggregateTask(task), operands, pieces.grid | {ONE_BLOCK: (1,)})
+    return picked(pieces, tuples, labels)

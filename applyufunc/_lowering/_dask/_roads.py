@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..._call import Call
 from ..._typing import Array
-from ._graph import plan_whole
+from ._graph import check_meta, plan_whole
 from ._overlaps import plan_overlap
 from ._planned import Planned
 from ._reductions import plan_reduced
@@ -20,6 +20,7 @@ __all__ = ["plan"]
 
 def plan(call: Call, arrays: Sequence[Array], *, may_try: bool = True) -> Planned:
     """Return how a call is cut; without `may_try` no function is called for the dtypes of its states."""
+    check_meta(call)
     return (
         plan_scan(call, arrays)
         or plan_overlap(call, arrays)

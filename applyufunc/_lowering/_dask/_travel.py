@@ -7,6 +7,7 @@ processes; never imports `distributed` itself.
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 import functools
 import sys
@@ -20,14 +21,19 @@ import cloudpickle
 import dask
 
 from ..._blocks import BlockRunner
+from ..._core_chunks import PiecewiseKernel, ScanKernel
 from ..._errors import ArgumentError
 from ..._kernel import Kernel
-from ._keywords import LARGE
+from ._keywords import LARGE, Opened
 
 __all__ = ["travel_advice"]
 
 
-def travel_advice(runner: BlockRunner, n_tasks: int) -> str | None:
+SHARE: Final = "pass large data as NumPy arrays in keywords of the kernel, or as arguments, which go to a worker once"
+"""The cure for large data in a kernel."""
+
+
+def travel_advice(runner: BlockRunner, n_tasks: int, cure: str = SHARE) -> str | None:
     """Refuse a kernel that cannot travel to the workers of an active client; say what makes it slow to."""
     destination = _destination()
     if destination is None:
@@ -38,7 +44,7 @@ def travel_advice(runner: BlockRunner, n_tasks: int) -> str | None:
         if destination == "client":
             raise _refusal(runner) from error
         return None
-    return _advice(runner, n_bytes, n_tasks) if n_bytes > LARGE and n_tasks > 1 else None
+    return _advice(runner, n_bytes, n_tasks, cure) if n_bytes > LARGE and n_tasks > 1 else None
 
 
 def _destination() -> str | None:
@@ -80,12 +86,11 @@ def _refusal(runner: BlockRunner) -> ArgumentError:
     )
 
 
-def _advice(runner: BlockRunner, n_bytes: int, n_tasks: int) -> str:
+def _advice(runner: BlockRunner, n_bytes: int, n_tasks: int, cure: str) -> str:
     trail = _trail(runner, _is_large)
     where = f", for {_path(trail)}, of type {_type_name(trail[-1].value)}" if trail else ""
     return (
-        f"kernel {runner.kernel.name!r} carries {n_bytes / 1e6:.1f} MB in each of its {n_tasks:,} tasks{where}: pass "
-        f"large data as NumPy arrays in keywords of the kernel, or as arguments, which go to a worker once"
+        f"kernel {runner.kernel.name!r} carries {n_bytes / 1e6:.1f} MB in each of its {n_tasks:,} tasks{where}: {cure}"
     )
 
 
@@ -153,6 +158,22 @@ def _kernel_parts(kernel: Kernel) -> Iterator[_Step]:
     yield _Step("", kernel.func)
 
 
+def _piecewise_parts(piecewise: PiecewiseKernel) -> Iterator[_Step]:
+    for name in ("chunk", "combine", "aggregate"):
+        yield _Step(f"the Reduction's {name}", getattr(piecewise, name))
+    yield _Step("the Reduction's state_dtypes", piecewise.reduction.state_dtypes)
+    yield from _size_rule_parts(piecewise)
+
+
+def _scan_parts(scan: ScanKernel) -> Iterator[_Step]:
+    yield from (_Step(f"the Scan's {name}", getattr(scan, name)) for name in ("step", "initial"))
+    yield from _size_rule_parts(scan)
+
+
+def _size_rule_parts(function: PiecewiseKernel | ScanKernel) -> Iterator[_Step]:
+    yield from (_Step(f"output_sizes[{label!r}]", rule) for label, rule in function.size_rules)
+
+
 def _function_parts(function: FunctionType) -> Iterator[_Step]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield from (_Step(f"variable {name!r} in the closure of {function.__name__!r}", v) for v in _content(cell))
@@ -209,9 +230,16 @@ def _object_parts(value: Any) -> Iterator[_Step]:
     except Exception:  # noqa: BLE001  # see travel_advice
         return
     for state in states[0] if states and isinstance(states[0], tuple) else states[:1]:
-        yield from _attributes(state)
+        yield from _attributes(_named(value, state))
     for place, argument in enumerate(arguments):
         yield _Step("the class" if argument is type(value) else f"argument {place} of __reduce__", argument)
+
+
+def _named(value: Any, state: Any) -> Any:
+    """Return the state of an object with names; that of a frozen dataclass with slots is a list without."""
+    if not dataclasses.is_dataclass(value) or not isinstance(state, list):
+        return state
+    return dict(zip((field.name for field in dataclasses.fields(value)), state, strict=False))
 
 
 def _attributes(state: Any) -> Iterator[_Step]:
@@ -223,6 +251,9 @@ _PARTS_LOOKED_AT: Final = 1000
 _PARTS_OF: Final[dict[type, Callable[[Any], _Steps]]] = {
     BlockRunner: _runner_parts,
     Kernel: _kernel_parts,
+    PiecewiseKernel: _piecewise_parts,
+    ScanKernel: _scan_parts,
+    Opened: lambda opened: _parts(opened.closed()),
     FunctionType: _function_parts,
     MethodType: _method_parts,
     functools.partial: _partial_parts,
