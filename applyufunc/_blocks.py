@@ -28,7 +28,7 @@ from ._results import broadcast_to, check_batch, check_items, empty_outputs
 from ._signature import CoreDim, Signature
 from ._typing import Array, Keywords, Namespace, Shape
 
-__all__ = ["BlockRunner", "input_shapes", "is_constant", "location_text", "read_only"]
+__all__ = ["BlockRunner", "add_note", "input_shapes", "is_constant", "location_text", "read_only"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class BlockRunner:
             waiting = None
             return check_items(returned, expected)
         except Exception as error:
-            _add_note(error, _Situation(self, args, location, expected, waiting).text())
+            add_note(error, _Situation(self, args, location, expected, waiting).text())
             raise
 
     def insert_constants(self, blocks: Sequence[Array]) -> tuple[Any, ...]:
@@ -126,6 +126,13 @@ def location_text(location: Sequence[slice], of: str = "the loop dimensions") ->
     """Write which part of some dims a block is; NaN is a bound that is unknown."""
     parts = (f"{_bound_text(part.start)}:{_bound_text(part.stop)}" for part in location)
     return f"[{', '.join(parts)}] of {of}"
+
+
+def add_note(error: Exception, note: str) -> None:
+    """Add a note, once to an exception that is raised again, and not where the exception takes none."""
+    with suppress(Exception):
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
 
 
 def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -246,13 +253,6 @@ def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:
     if n_loop < 2:
         return iter(array) if n_loop else iter((array[()],))
     return chain.from_iterable(_walk_rows(row, n_loop - 1) for row in array)
-
-
-def _add_note(error: Exception, note: str) -> None:
-    """Add a note, once to an exception that is raised again, and not where the exception takes none."""
-    with suppress(Exception):
-        if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["Array", "DType", "KernelFunction", "Keywords", "Namespace", "OneOutput", "SeveralOutputs", "Shape"]
+__all__ = [
+    "Array",
+    "Chunks",
+    "DType",
+    "KernelFunction",
+    "Keywords",
+    "Namespace",
+    "OneOutput",
+    "SeveralOutputs",
+    "Shape",
+]
 
 Array: TypeAlias = Any
 """An array of any library; no static type covers them all."""
+
+Chunks: TypeAlias = tuple[int | None, ...]
+"""Sizes of the chunks along one axis; None: unknown until computed."""
 
 DType: TypeAlias = Any
 """A dtype of any library."""

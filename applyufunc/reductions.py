@@ -3,13 +3,15 @@ Reductions that are ready to use, on every backend, and on Dask in the chunks in
 
 Each is a gufunc object with a `Reduction` bound: it takes ``axis``, ``axes`` and ``keepdims``, and its own keywords.
 Where a core dimension is in several chunks it is not rechunked: every block gives a state, and states are combined in
-a tree. The functions themselves say in NumPy's words what comes out; what runs are the parts of the `Reduction`.
+a tree; only chunks that are so short that states would save nothing are merged first. The functions themselves say in
+NumPy's words what comes out; what runs are the parts of the `Reduction`.
 
 Results have the dtypes of NumPy's functions. Sums and means of 16-bit and 32-bit floats are accumulated in 64 bits.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,11 @@ __all__ = [
     "sum",
     "top_k",
 ]
+
+# What twins have in common: the states of those that leave NaN out are of the same kind.
+_by_moments = partial(Reduction, state="(n)->(),(),()", state_dtypes=moments.mean_var_state_dtypes)
+_by_extremes = partial(Reduction, state="(n)->(),()", state_dtypes=extremes.same_dtypes)
+_by_place = partial(Reduction, state="(n)->(),()", state_dtypes=extremes.place_state_dtypes, offset=True)
 
 
 @gufunc(
@@ -99,13 +106,7 @@ def nansum(x: Array, /) -> Array:
 @gufunc(
     "(n)->(),()",
     output_dtypes=moments.mean_var_dtypes,
-    core_chunks=Reduction(
-        moments.moments,
-        moments.moments_of_both,
-        moments.mean_var_of,
-        state="(n)->(),(),()",
-        state_dtypes=moments.mean_var_state_dtypes,
-    ),
+    core_chunks=_by_moments(moments.moments, moments.moments_of_both, moments.mean_var_of),
 )
 def mean_var(x: Array, /, *, ddof: float = 0) -> tuple[Array, Array]:
     """
@@ -137,13 +138,7 @@ def mean_var(x: Array, /, *, ddof: float = 0) -> tuple[Array, Array]:
 @gufunc(
     "(n)->(),()",
     output_dtypes=moments.mean_var_dtypes,
-    core_chunks=Reduction(
-        moments.moments_of_numbers,
-        moments.moments_of_both,
-        moments.mean_var_of_numbers,
-        state="(n)->(),(),()",
-        state_dtypes=moments.mean_var_state_dtypes,
-    ),
+    core_chunks=_by_moments(moments.moments_of_numbers, moments.moments_of_both, moments.mean_var_of_numbers),
 )
 def nanmean_var(x: Array, /, *, ddof: float = 0) -> tuple[Array, Array]:
     """
@@ -175,12 +170,7 @@ def nanmean_var(x: Array, /, *, ddof: float = 0) -> tuple[Array, Array]:
 @gufunc(
     "(n)->(),()",
     output_dtypes=extremes.same_dtypes,
-    core_chunks=Reduction(
-        extremes.least_and_greatest,
-        extremes.least_and_greatest_of_both,
-        state="(n)->(),()",
-        state_dtypes=extremes.same_dtypes,
-    ),
+    core_chunks=_by_extremes(extremes.least_and_greatest, extremes.least_and_greatest_of_both),
 )
 def min_max(x: Array, /) -> tuple[Array, Array]:
     """
@@ -214,12 +204,7 @@ def min_max(x: Array, /) -> tuple[Array, Array]:
 @gufunc(
     "(n)->(),()",
     output_dtypes=extremes.same_dtypes,
-    core_chunks=Reduction(
-        extremes.least_and_greatest_number,
-        extremes.least_and_greatest_number_of_both,
-        state="(n)->(),()",
-        state_dtypes=extremes.same_dtypes,
-    ),
+    core_chunks=_by_extremes(extremes.least_and_greatest_number, extremes.least_and_greatest_number_of_both),
 )
 def nanmin_max(x: Array, /) -> tuple[Array, Array]:
     """
@@ -253,14 +238,7 @@ def nanmin_max(x: Array, /) -> tuple[Array, Array]:
 @gufunc(
     "(n)->()",
     output_dtypes=int,
-    core_chunks=Reduction(
-        extremes.find_least,
-        extremes.keep_least,
-        extremes.first_index,
-        state="(n)->(),()",
-        state_dtypes=extremes.place_state_dtypes,
-        offset=True,
-    ),
+    core_chunks=_by_place(extremes.find_least, extremes.keep_least, extremes.first_index),
 )
 def argmin(x: Array, /) -> Array:
     """
@@ -294,14 +272,7 @@ def argmin(x: Array, /) -> Array:
 @gufunc(
     "(n)->()",
     output_dtypes=int,
-    core_chunks=Reduction(
-        extremes.find_greatest,
-        extremes.keep_greatest,
-        extremes.first_index,
-        state="(n)->(),()",
-        state_dtypes=extremes.place_state_dtypes,
-        offset=True,
-    ),
+    core_chunks=_by_place(extremes.find_greatest, extremes.keep_greatest, extremes.first_index),
 )
 def argmax(x: Array, /) -> Array:
     """
@@ -335,14 +306,7 @@ def argmax(x: Array, /) -> Array:
 @gufunc(
     "(n)->()",
     output_dtypes=int,
-    core_chunks=Reduction(
-        extremes.find_least_number,
-        extremes.keep_least_number,
-        extremes.first_number_index,
-        state="(n)->(),()",
-        state_dtypes=extremes.place_state_dtypes,
-        offset=True,
-    ),
+    core_chunks=_by_place(extremes.find_least_number, extremes.keep_least_number, extremes.first_number_index),
 )
 def nanargmin(x: Array, /) -> Array:
     """
@@ -376,14 +340,7 @@ def nanargmin(x: Array, /) -> Array:
 @gufunc(
     "(n)->()",
     output_dtypes=int,
-    core_chunks=Reduction(
-        extremes.find_greatest_number,
-        extremes.keep_greatest_number,
-        extremes.first_number_index,
-        state="(n)->(),()",
-        state_dtypes=extremes.place_state_dtypes,
-        offset=True,
-    ),
+    core_chunks=_by_place(extremes.find_greatest_number, extremes.keep_greatest_number, extremes.first_number_index),
 )
 def nanargmax(x: Array, /) -> Array:
     """

@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -246,7 +247,7 @@ def calls(draw):
     return text, args, lazy
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@examples(150)
 @given(calls(), st.booleans())
 def test_results_are_those_of_a_plain_loop(call, vectorize):
     text, args, lazy = call
@@ -977,11 +978,11 @@ def test_a_kernel_that_is_not_thread_safe_runs_once_at_a_time():
     assert most == [1]
 
 
-def test_names_do_not_depend_on_the_order_in_a_frozen_set():
+def test_names_do_not_depend_on_the_order_in_a_set_or_on_hashes_of_keywords():
     code = """
 import dask.array as da, applyufunc as au, numpy as np
 kept = frozenset(["a", "b", "ccc", "dd"])
-keywords = {"q": (kept, [kept])}
+keywords = {"q": (kept, [kept]), "other": {kept, frozenset(["a"])}, "third": {"x": 1, "y": 2}}
 print(au.apply_ufunc(np.mean, "()->()", da.ones(2), output_dtypes=float, kernel_token="k", kwargs=keywords).name)
 """
     names = set()

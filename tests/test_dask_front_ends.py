@@ -17,18 +17,19 @@ import time
 import numpy as np
 import pytest
 from drawn_calls import drawn_calls
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("dask.array")
+Callback = pytest.importorskip("dask.callbacks").Callback
 cloudpickle = pytest.importorskip("cloudpickle")
 
 EXPRESSIONS = os.environ.get("DASK_ARRAY__QUERY_PLANNING") == "True"
 X = np.arange(24.0).reshape(4, 6)
-LIMITS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 class FrontEnd:
@@ -188,6 +189,16 @@ def test_nothing_is_computed_while_a_result_is_built(da, outputs):
         results[0].compute()
 
 
+@pytest.mark.parametrize("outputs", ["()", "(),(n)"])
+def test_explained_tasks_are_those_of_the_graph_that_a_scheduler_gets(da, outputs):
+    kernel = au.gufunc(f"(n)->{outputs}", output_dtypes=float)(total if outputs == "()" else extent_and_double)
+    x = da.ones((8, 6), chunks=(2, 2)) + 1
+    explained, result, lengths = kernel.explain(x), kernel(x), []
+    with Callback(start=lambda graph: lengths.append(len(graph))):
+        dask.persist(*(result if isinstance(result, tuple) else (result,)))
+    assert (explained.n_tasks, explained.n_tasks_is_estimate, explained.n_blocks) == (lengths[0], False, 4)
+
+
 def two_outputs(da, n_blocks):
     n = int(n_blocks**0.5)
     a, b = da.zeros((n, n, 4), chunks=(1, 1, 4)), da.ones((n, n, 4), chunks=(1, 1, 4))
@@ -252,7 +263,7 @@ def test_a_result_pickles(da):
 
 
 def test_results_are_those_of_a_plain_loop(front_end):
-    @settings(LIMITS, max_examples=int(100 * front_end.share))
+    @examples(int(100 * front_end.share))
     @given(drawn_calls(), st.data())
     def check(drawn, data):
         lazy = [front_end.put(arg, data) for arg in drawn.args]
@@ -271,6 +282,13 @@ def test_core_chunks_are_merged_and_loop_chunks_unified(da):
     result = au.apply_ufunc(lambda a, b: (a * b).sum(-1), "(t),(t)->()", a, b, output_dtypes=float)
     assert result.chunks == ((2, 2),)
     check_equal(result, X.sum(axis=-1), da)
+
+
+def test_arguments_that_take_several_steps_to_rechunk_are_what_they_were(da):
+    x = np.arange(32.0**2).reshape(32, 32)
+    columns, rows = da.from_array(x, chunks=(32, 1)), da.from_array(x, chunks=(1, 32))
+    check_equal(au.apply_ufunc(np.cumsum, "(n)->(n)", columns, kwargs={"axis": -1}, budget="keep"), x.cumsum(-1), da)
+    check_equal(au.apply_ufunc(np.subtract, "(),()->()", columns, rows), np.zeros((32, 32)), da)
 
 
 def test_host_arrays_are_cut_as_the_lazy_ones_and_a_slice_sees_its_own_part(da):
@@ -542,7 +560,7 @@ def grow(pairs, data):
 
 
 def test_chains_of_producers_gufuncs_and_consumers_give_what_numpy_gives(front_end):
-    @settings(LIMITS, max_examples=int(150 * front_end.share))
+    @examples(int(150 * front_end.share))
     @given(st.data())
     def check(data):
         shape = tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))

@@ -12,7 +12,8 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -142,7 +143,7 @@ def nestings(draw):
     return tuple(map(tuple, shapes)), tuple(levels)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(nestings())
 def test_any_nesting_of_vmap_gives_what_native_jax_gives(nesting):
     shapes, levels = nesting
@@ -968,12 +969,13 @@ def test_arrays_of_two_devices_are_refused_by_name():
         """
         import jax, jax.numpy as jnp, applyufunc as au
         a, b = (jax.device_put(jnp.ones(4), jax.devices()[i]) for i in (2, 1))
-        try:
-            au.apply_ufunc(lambda a, b: a + b, "(),()->()", a, b)
-        except au.ArgumentError as error:
-            print("two_devices" if "arrays of two devices do not mix" in str(error) else error)
+        for door in (au.apply_ufunc, au.explain):
+            try:
+                door(lambda a, b: a + b, "(),()->()", a, b)
+            except au.ArgumentError as error:
+                print("two_devices" if "arrays of two devices do not mix" in str(error) else error)
         same = au.apply_ufunc(lambda v: v + 1, "(n)->(n)", a, kernel_arrays="same")
         print(same.devices() == a.devices())
         """,
         devices=4,
-    ) == ["two_devices", "True"]
+    ) == ["two_devices", "two_devices", "True"]

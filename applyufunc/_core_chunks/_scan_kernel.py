@@ -136,11 +136,12 @@ def _remembered(kernel: Kernel, signature: Signature, scan: Scan, size_rules: _S
     func = None if scan.step is not None else id(kernel.func)
     how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe, kernel.token, kernel.home)
     key = func, how, signature, tuple((label, id(rule) if callable(rule) else repr(rule)) for label, rule in size_rules)
-    if key not in memory:
+    found = memory.get(key)
+    if found is None:
         if len(memory) >= _REMEMBERED:
             memory.clear()
-        memory[key] = _scan_kernel(kernel, signature, scan, size_rules)
-    return memory[key]
+        found = memory.setdefault(key, _scan_kernel(kernel, signature, scan, size_rules))
+    return found
 
 
 def _scan_kernel(kernel: Kernel, signature: Signature, scan: Scan, size_rules: _SizeRules) -> ScanKernel:

@@ -6,7 +6,7 @@ device of the inputs. Implements the functions of `Lowering`; knows no lazy libr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,6 +17,7 @@ from .._blocks import is_constant
 from .._call import Call
 from .._casting import is_array, numpy_dtype
 from .._errors import ArgumentError, OptionError, OutputDTypeError
+from .._explanation import Execution, in_one_block
 from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
@@ -27,6 +28,7 @@ __all__ = [
     "block_kind",
     "convert",
     "default_dtype",
+    "explain",
     "is_lazy",
     "lower",
     "namespace",
@@ -95,13 +97,17 @@ def untraced() -> nullcontext[None]:
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of the kernel on the whole arrays."""
-    foreign = [array for array in arrays if _is_foreign(array)]
-    if foreign and call.runner.dtypes is not None:
-        _check_held(call, foreign[0])
+    foreign = _check_held(call, arrays)
     if call.kernel.arrays == "same":
         return call.runner(*arrays)
     outputs = call.runner(*map(to_host, arrays))
     return tuple(_given_back(output, foreign[0], n) for n, output in enumerate(outputs)) if foreign else outputs
+
+
+def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
+    """Say that the kernel gets the whole arrays at once."""
+    _check_held(call, arrays)
+    return in_one_block(call.plan, call.runner.array_positions, "direct")
 
 
 def _is_foreign(arg: Any) -> bool:
@@ -134,13 +140,16 @@ def _convert(arg: Any, position: int, foreign: Sequence[Array], kernel: Kernel) 
     return _like(array, foreign[0], copy=True)
 
 
-def _check_held(call: Call, other: Array) -> None:
-    """Refuse dtypes that the library of the inputs does not have, before any work."""
-    for position, dtype in enumerate(call.dtypes):
-        if not _holds(other, dtype) and call.runner.found:
-            raise _not_held(position, dtype, other)
-        if not _holds(other, dtype):
-            raise OptionError(f"output_dtypes has {dtype}, which {library_name(other)} arrays cannot hold")
+def _check_held(call: Call, arrays: Sequence[Array]) -> list[Array]:
+    """Return the arrays that are not NumPy's; refuse dtypes that their library does not have, before any work."""
+    foreign = [array for array in arrays if _is_foreign(array)]
+    for position, dtype in enumerate(call.runner.dtypes or ()):
+        if not foreign or _holds(foreign[0], dtype):
+            continue
+        if call.runner.found:
+            raise _not_held(position, dtype, foreign[0])
+        raise OptionError(f"output_dtypes has {dtype}, which {library_name(foreign[0])} arrays cannot hold")
+    return foreign
 
 
 def _given_back(output: np.ndarray[Any, Any], other: Array, position: int) -> Array:

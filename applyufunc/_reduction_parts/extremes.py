@@ -7,13 +7,13 @@ signatures in `reductions`. Knows no chunks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from .._errors import ArgumentError, DimensionError
 from .._typing import DType
-from .sums import is_nan
+from .sums import NumPyArray, Several, is_nan
 
 __all__ = [
     "find_greatest",
@@ -38,9 +38,6 @@ __all__ = [
     "top_k_dtype",
     "top_k_of",
 ]
-
-NumPyArray: TypeAlias = np.ndarray[Any, Any]
-Several: TypeAlias = tuple[NumPyArray, ...]
 
 
 def same_dtypes(dtype: DType) -> tuple[DType, DType]:
@@ -128,14 +125,14 @@ def first_number_index(_value: NumPyArray, place: NumPyArray) -> NumPyArray:
 def n_greatest(sizes: Mapping[str, int], *, k: int) -> int:
     """Return the size of the output of `top_k`."""
     if not 0 <= k <= sizes["n"]:
-        raise DimensionError(f"top_k: k is {k}, expected 0 to {sizes['n']}, the size of the core dimension")
+        raise DimensionError(f"top_k: k is {k}, expected 0 to {sizes['n']}, the size of core dimension 'n'")
     return k
 
 
 def top_k_dtype(dtype: np.dtype[Any]) -> DType:
     """Return the dtype of the values, of which the least has to be known."""
     if dtype.kind not in "biuf":
-        raise ArgumentError(f"top_k takes real numbers, got {dtype}")
+        raise ArgumentError(f"top_k: argument 0 has dtype {dtype}, expected real numbers")
     return dtype
 
 

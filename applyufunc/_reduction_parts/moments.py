@@ -9,12 +9,12 @@ signatures in `reductions`. Knows no chunks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from .._typing import DType
-from .sums import is_nan, sum_chunk, sum_of_numbers, wide
+from .sums import NumPyArray, Several, is_nan, sum_chunk, sum_of_numbers, wide
 
 __all__ = [
     "covariance_chunk",
@@ -30,9 +30,6 @@ __all__ = [
     "moments_of_both",
     "moments_of_numbers",
 ]
-
-NumPyArray: TypeAlias = np.ndarray[Any, Any]
-Several: TypeAlias = tuple[NumPyArray, ...]
 
 
 def mean_var_dtypes(dtype: np.dtype[Any]) -> tuple[DType, DType]:

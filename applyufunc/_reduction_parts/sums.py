@@ -12,9 +12,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from .._errors import ArgumentError
+from .._lexer import shortened
 from .._typing import DType
 
 __all__ = [
+    "NumPyArray",
+    "Several",
     "dot_chunk",
     "dot_state_dtype",
     "histogram_chunk",
@@ -78,7 +81,7 @@ def dot_chunk(x: NumPyArray, y: NumPyArray) -> NumPyArray:
 def logsumexp_dtype(dtype: np.dtype[Any]) -> DType:
     """Return the dtype of a logarithm of real numbers."""
     if dtype.kind == "c":
-        raise ArgumentError(f"logsumexp takes real numbers, got {dtype}")
+        raise ArgumentError(f"logsumexp: argument 0 has dtype {dtype}, expected real numbers")
     return dtype if dtype.kind == "f" else float
 
 
@@ -110,7 +113,8 @@ def n_bins(_sizes: Mapping[str, int], *, edges: Any) -> int:
     """Return the size of the output of `histogram`."""
     given = np.asarray(edges)
     if given.ndim != 1 or given.size < 2 or (given[:-1] > given[1:]).any():
-        raise ArgumentError("histogram: edges takes at least two numbers in ascending order")
+        text = shortened(repr(given.tolist()))
+        raise ArgumentError(f"histogram: keyword 'edges' takes at least two numbers in ascending order, got {text}")
     return given.size - 1
 
 

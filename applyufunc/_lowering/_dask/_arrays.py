@@ -27,10 +27,10 @@ __all__ = [
     "block_kind",
     "convert",
     "default_dtype",
+    "from_host",
     "front_end",
     "is_host",
     "is_lazy",
-    "meta_of",
     "namespace",
     "narrow",
     "richest_meta",
@@ -44,7 +44,7 @@ def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any,
     if kernel.arrays == "numpy":
         for position, arg in enumerate(args):
             if _is_dask(arg):
-                check_transfer(meta_of(arg), options.allow_transfer, f"argument {position}")
+                check_transfer(_meta_of(arg), options.allow_transfer, f"argument {position}")
     return tuple(_convert(arg, position) for position, arg in enumerate(args))
 
 
@@ -105,21 +105,26 @@ def is_host(array: Array) -> bool:
     return isinstance(array, np.ndarray)
 
 
-def meta_of(array: Array) -> Array:
-    """Return an empty array of the type of an array's blocks."""
-    return array if is_host(array) else array._meta
+def from_host(da: Namespace, array: Array) -> Array:
+    """Return a host array as a Dask array of one block."""
+    return da.from_array(array, chunks=array.shape)
 
 
 def richest_meta(arrays: Sequence[Array]) -> Array:
     """Return the first meta that is more than a plain NumPy array, such as a sparse or a masked one; else the first."""
-    metas = [meta_of(array) for array in arrays]
+    metas = [_meta_of(array) for array in arrays]
     return next((meta for meta in metas if type(meta) is not np.ndarray), metas[0])
-
-
-def _convert(arg: Any, position: int) -> Any:
-    return arg if is_constant(arg) or _is_dask(arg) else as_numpy(arg, f"argument {position}")
 
 
 def _is_dask(arg: Any) -> bool:
     """Tell an array of any front end; what else has a graph was refused before."""
     return hasattr(arg, "__dask_graph__")
+
+
+def _meta_of(array: Array) -> Array:
+    """Return an empty array of the type of an array's blocks."""
+    return array if is_host(array) else array._meta
+
+
+def _convert(arg: Any, position: int) -> Any:
+    return arg if is_constant(arg) or _is_dask(arg) else as_numpy(arg, f"argument {position}")

@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from ..._typing import Chunks
+
 __all__ = [
     "DEFAULT_COSTS",
-    "Chunks",
     "Costs",
     "Steps",
     "Work",
@@ -29,9 +30,6 @@ __all__ = [
     "rechunk_work",
     "total_size",
 ]
-
-Chunks: TypeAlias = tuple[int | None, ...]
-"""Sizes of the chunks along one axis; None: unknown."""
 
 Steps: TypeAlias = Callable[[tuple[Chunks, ...], tuple[Chunks, ...], int], Sequence[tuple[Chunks, ...]]]
 """From chunks before, chunks after, and the size of an item in bytes: the chunks after each step, the last included."""
@@ -67,6 +65,9 @@ class Work:
     def seconds(self, costs: Costs) -> float:
         return self.n_tasks * costs.task + self.bytes_moved * costs.moved
 
+    def __add__(self, other: Work) -> Work:
+        return Work(self.n_tasks + other.n_tasks, self.bytes_moved + other.bytes_moved, self.n_steps + other.n_steps)
+
 
 def cheapest_route(
     before: tuple[Chunks, ...],
@@ -83,8 +84,7 @@ def cheapest_route(
     direct = rechunk_work(before, after, itemsize, steps)
     if via is None or not direct.n_tasks or via in (before, after):
         return None, direct
-    works = rechunk_work(before, via, itemsize, steps), rechunk_work(via, after, itemsize, steps)
-    detour = Work(*(sum(getattr(work, name) for work in works) for name in ("n_tasks", "bytes_moved", "n_steps")))
+    detour = rechunk_work(before, via, itemsize, steps) + rechunk_work(via, after, itemsize, steps)
     larger = _block_bytes(via, itemsize) - max(_block_bytes(before, itemsize), _block_bytes(after, itemsize))
     held = max(0, larger) * costs.n_workers * costs.held
     return (via, detour) if detour.seconds(costs) + held < direct.seconds(costs) else (None, direct)
@@ -96,9 +96,8 @@ def rechunk_work(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize
         return Work()
     is_long = sum(map(len, before)) + sum(map(len, after)) > _LONGEST_PLANNED
     stages = [before, *(one_step if is_long else steps)(before, after, itemsize)]
-    pairs = list(itertools.pairwise(stages))
-    works = [_step_work(tuple(map(_crossing, old, new)), itemsize) for old, new in pairs]
-    return Work(sum(n_tasks for n_tasks, _ in works), sum(n_bytes for _, n_bytes in works), len(works))
+    works = (_step_work(list(map(_crossing, old, new)), itemsize) for old, new in itertools.pairwise(stages))
+    return sum(works, start=Work())
 
 
 def _block_bytes(chunks: tuple[Chunks, ...], itemsize: int) -> int:
@@ -135,15 +134,11 @@ class _Crossing(NamedTuple):
     single_size: int  # of the new chunks that lie within one old chunk, together
 
 
-def _step_work(crossings: Sequence[_Crossing], itemsize: int) -> tuple[int, int]:
-    """Return tasks and bytes of one step: what is true of a block is true of its chunk along each axis."""
-    n_slices = _product(crossings, "n_pieces") - _product(crossings, "n_whole")
-    merged_size = _product(crossings, "size") - _product(crossings, "single_size")
-    return n_slices + _product(crossings, "n_new"), merged_size * itemsize
-
-
-def _product(crossings: Sequence[_Crossing], name: str) -> int:
-    return math.prod(getattr(crossing, name) for crossing in crossings)
+def _step_work(crossings: Sequence[_Crossing], itemsize: int) -> Work:
+    """Return the work of one step: what is true of a block is true of its chunk along each axis."""
+    n_slices = math.prod(along.n_pieces for along in crossings) - math.prod(along.n_whole for along in crossings)
+    merged_size = math.prod(along.size for along in crossings) - math.prod(along.single_size for along in crossings)
+    return Work(n_slices + math.prod(along.n_new for along in crossings), merged_size * itemsize, 1)
 
 
 def _crossing(old: Chunks, new: Chunks) -> _Crossing:

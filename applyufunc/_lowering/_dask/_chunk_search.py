@@ -21,7 +21,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from ._chunk_costs import Chunks, Costs, Steps, Work, cheapest_route, known_size
+from ..._typing import Chunks
+from ._chunk_costs import Costs, Steps, Work, cheapest_route, known_size
 
 __all__ = ["Block", "Cut", "Mover", "cheapest_cuts", "width_of"]
 

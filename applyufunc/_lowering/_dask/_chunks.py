@@ -17,16 +17,17 @@ import itertools
 import math
 import operator
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ..._errors import AlignmentError
-from ..._typing import Shape
-from ._chunk_costs import DEFAULT_COSTS, Chunks, Costs, Steps, cheapest_route, one_step, total_size
+from ..._typing import Chunks, Shape
+from ._chunk_costs import DEFAULT_COSTS, Costs, Steps, cheapest_route, one_step, total_size
 from ._chunk_search import Block, Cut, Mover, cheapest_cuts, width_of
+from ._excess import Excess, worst_excess
 
-__all__ = ["ArgumentChunks", "ChunkPlan", "Chunks", "Excess", "Move", "OutputCore", "plan_chunks", "total_size"]
+__all__ = ["ArgumentChunks", "ChunkPlan", "Move", "OutputCore", "plan_chunks", "total_size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,46 +87,6 @@ class OutputCore:
 
     shape: Shape
     itemsize: int  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Excess:
-    """An operand whose blocks would have been too large: why, and what came of it."""
-
-    what: str  # "argument 0"
-    merged: tuple[str, ...]  # core dims that were in several chunks
-    split: tuple[
-        tuple[str, int, int], ...
-    ]  # loop dim, or core dim that stays in chunks, its largest chunk before and after
-    bytes_given: int | None  # of the largest block in the caller's chunks; None: an output has none
-    bytes_unsplit: int  # of the largest block with the core dims whole and the loop dims as they were
-    bytes_planned: int
-    budget: int  # bytes
-    is_enough: bool  # whether the planned block is as small as it has to be
-
-    def __str__(self) -> str:
-        """Say what was done, and how to have it otherwise."""
-        cause, consequence = self._cause(), self._consequence()
-        return f"{cause}, above the budget of {_bytes_text(self.budget)}: {consequence}. {_REMEDY}"
-
-    def _cause(self) -> str:
-        given = "" if self.bytes_given is None else f" (now {_bytes_text(self.bytes_given)})"
-        would = f"{self.what} would have blocks of {_bytes_text(self.bytes_unsplit)}{given}"
-        names = ", ".join(map(repr, self.merged))
-        return f"with core dimension(s) {names} merged to one chunk, {would}" if names else would
-
-    def _consequence(self) -> str:
-        if not self.split:
-            return "one item alone is that large, so no loop dimension was split"
-        loop = _narrowed_text(each for each in self.split if each[0].startswith("-"))
-        core = _narrowed_text(each for each in self.split if not each[0].startswith("-"))
-        kinds = (
-            f"loop dimension(s) (from the right) {loop}" if loop else "",
-            f"core dimension(s) {core}" if core else "",
-        )
-        narrowed = " and ".join(filter(None, kinds))
-        outcome = f"{narrowed} were split, which makes blocks of {_bytes_text(self.bytes_planned)}"
-        return outcome if self.is_enough else f"{outcome}: one item alone is that large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +159,7 @@ def plan_chunks(
     cuts = cheapest_cuts(bases, fixed, blocks, list(_movers(arguments, allowed)), costs, steps)
     loop = {dim: cut.chunks for dim, cut in cuts.items()}
     planned = tuple(_planned(argument, loop) for argument in arguments)
-    excess = _worst_excess(blocks, cuts, allowed)
+    excess = worst_excess(blocks, cuts, allowed)
     is_expected = budget is None and excess is not None and excess.is_enough
     pairs = zip(arguments, planned, strict=True)
     moves = (_move(argument, chunks, cuts, allowed, costs, steps) for argument, chunks in pairs)
@@ -208,10 +169,6 @@ def plan_chunks(
 
 
 _MOST_BASES: Final = 3  # of one dim, but for their refinement
-
-_REMEDY: Final = (
-    "To decide it yourself, rechunk before the call, pass budget= (bytes of the largest block), or core_chunks='refuse'"
-)
 
 
 def _refuse_chunked_cores(arguments: Sequence[ArgumentChunks]) -> None:
@@ -348,18 +305,6 @@ def _planned_loop(chunks: Chunks, common: Chunks, varies: bool) -> Chunks:
     return chunks if None in chunks else common
 
 
-def _worst_excess(blocks: Sequence[Block], cuts: Mapping[str, Cut], budget: int) -> Excess | None:
-    unsplit = {dim: cut.base.width for dim, cut in cuts.items()}
-    over = [block for block in blocks if block.n_bytes(unsplit) > block.limit]
-    if not over:
-        return None
-    widths = {dim: cut.width for dim, cut in cuts.items()}
-    worst = max(over, key=lambda block: (block.n_bytes(widths) > block.limit, block.n_bytes(unsplit) / block.limit))
-    split = tuple((dim, unsplit[dim], widths[dim]) for dim, cut in cuts.items() if cut.is_split)
-    before, after = worst.n_bytes(unsplit), worst.n_bytes(widths)
-    return Excess(worst.what, worst.merged, split, worst.bytes_given, before, after, budget, after <= worst.limit)
-
-
 def _move(
     argument: ArgumentChunks,
     planned: tuple[Chunks, ...],
@@ -384,21 +329,8 @@ def _move(
     return Move(position, _merged(argument), unified, split, via, before, after, *figures)
 
 
-def _narrowed_text(split: Iterable[tuple[str, int, int]]) -> str:
-    return ", ".join(f"{dim} (chunks of up to {before}, now {after})" for dim, before, after in split)
-
-
 def _chunks_text(chunks: Chunks) -> str:
     """Write chunks as sizes, ``?`` for unknown; the middle of many is left out."""
     sizes = ["?" if size is None else str(size) for size in chunks]
     shown = sizes if len(sizes) <= 8 else [*sizes[:4], "...", *sizes[-2:]]
     return f"({', '.join(shown)}{',' if len(sizes) == 1 else ''})"
-
-
-def _bytes_text(n_bytes: int) -> str:
-    size, unit = float(n_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.4g} {unit}"

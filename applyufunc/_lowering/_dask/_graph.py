@@ -1,4 +1,4 @@
-"""One call becomes layers of a Dask graph: `lower`, on top of ``da.blockwise`` alone.
+"""One call becomes layers of a Dask graph: `plan_whole`, on top of ``da.blockwise`` alone.
 
 In: a `Call`, Dask arrays, and NumPy arrays that are held whole. Out: one lazy Dask array per output. A layer is as
 large for a million blocks as for one. The kernel runs in one layer; several outputs, and one without core dims, are
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dask
@@ -25,41 +26,61 @@ from dask.array.utils import meta_from_array
 from dask.layers import ArraySliceDep
 from dask.utils import parse_bytes
 
+from ..._blocks import BlockRunner
 from ..._call import Call
-from ..._errors import OptionError, UnknownSizeError, warn_caller
+from ..._errors import OptionError, UnknownSizeError
 from ..._options import Options
 from ..._plan import Operand
 from ..._transfer import transfer_is_allowed
-from ..._typing import Array, Namespace, Shape
-from ._arrays import front_end, is_host, richest_meta
-from ._chunks import ArgumentChunks, ChunkPlan, Chunks, OutputCore, plan_chunks, total_size
+from ..._typing import Array, Chunks, Namespace, Shape
+from ._arrays import from_host, front_end, is_host, richest_meta
+from ._chunks import ArgumentChunks, ChunkPlan, Move, OutputCore, plan_chunks, total_size
+from ._excess import Excess
 from ._identity import call_token, readable_name
-from ._layers import ONE_BLOCK, Operands, Sizes, carriers, known, layer, unknown_as_nan
+from ._keywords import without_large_keywords
+from ._layers import ONE_BLOCK, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
+from ._planned import Planned
 from ._tasks import Cut, KernelTask, Pick, last
+from ._travel import travel_advice
 
 __all__ = [
     "budget_bytes",
+    "check_meta",
     "check_unknown_outputs",
     "chunks_of",
+    "cut_as_planned",
     "kernel_task",
-    "lower",
     "output_metas",
-    "rechunked",
+    "plan_whole",
+    "warnings_of",
 ]
 
 
-def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs of a call, core dims last."""
-    da, given = front_end(arrays), chunks_of(call, arrays)
+def plan_whole(call: Call, arrays: Sequence[Array]) -> Planned:
+    """Return how a call is cut into blocks that have whole core dims; refuse what cannot be."""
+    given = chunks_of(call, arrays)
     cores = [OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True)]
     merge = call.options.core_chunks != "refuse"
     chunk_plan = plan_chunks(given, cores, budget_bytes(call.options), merge=merge, steps=plan_rechunk)
     check_unknown_outputs(call, chunk_plan.n_blocks)
-    if chunk_plan.excess is not None:
-        warn_caller(str(chunk_plan.excess))
-    vias = [move.via for move in chunk_plan.moves]
-    planned = [rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
-    return _layers(da, call, planned, given, chunk_plan)
+    call, large = without_large_keywords(call)
+    n_layers = 1 if len(cores) == 1 else 1 + len(cores)
+    return Planned(
+        core="whole",
+        loop=chunk_plan.loop,
+        given=tuple(given),
+        arguments=chunk_plan.arguments,
+        moves=chunk_plan.moves,
+        n_tasks=n_layers * chunk_plan.n_blocks,
+        warnings=warnings_of(chunk_plan.excess, call.runner, n_tasks=chunk_plan.n_blocks),
+        build=partial(_build, call, arrays, given, chunk_plan, large),
+    )
+
+
+def warnings_of(excess: Excess | None, *runners: BlockRunner, n_tasks: int) -> tuple[str, ...]:
+    """Return what a call is warned of, for its blocks and for what travels with its tasks."""
+    found = (None if excess is None else str(excess), *(travel_advice(runner, n_tasks) for runner in runners))
+    return tuple(text for text in found if text is not None)
 
 
 def chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
@@ -96,12 +117,24 @@ def check_unknown_outputs(call: Call, n_blocks: int) -> None:
             )
 
 
-def rechunked(
+def cut_as_planned(
+    da: Namespace,
+    arrays: Sequence[Array],
+    given: Sequence[ArgumentChunks],
+    moves: Sequence[Move],
+    planned: Sequence[tuple[Chunks, ...]],
+) -> tuple[Array, ...]:
+    """Return all arguments as Dask arrays with the planned chunks."""
+    vias = (move.via for move in moves)
+    return tuple(_rechunked(da, *each) for each in zip(arrays, given, vias, planned, strict=True))
+
+
+def _rechunked(
     da: Namespace, array: Array, argument: ArgumentChunks, via: tuple[Chunks, ...] | None, chunks: tuple[Chunks, ...]
 ) -> Array:
     """Return an argument as a Dask array with the planned chunks; one that is so already stays the same object."""
     if argument.in_memory:
-        return da.from_array(array, chunks=array.shape)
+        return from_host(da, array)
     merged = [axis for axis in range(argument.n_loop, array.ndim) if len(chunks[axis]) == 1 < array.numblocks[axis]]
     if any(None in argument.chunks[axis] for axis in merged):
         array = _merged(da, array, merged)
@@ -110,8 +143,18 @@ def rechunked(
     if array.ndim and not any(array.shape):  # of which `rechunk` may keep the chunks, whatever is asked
         return da.empty_like(array, chunks=chunks)
     if via is not None:
-        array = array.rechunk(via)
-    return array.rechunk(tuple(map(unknown_as_nan, chunks)))
+        array = _in_steps(array, via)
+    return _in_steps(array, chunks)
+
+
+def _in_steps(array: Array, chunks: tuple[Chunks, ...]) -> Array:
+    """Return an array rechunked; of what is planned in several steps, expressions of `dask.array` lose the first."""
+    aim = tuple(map(unknown_as_nan, chunks))
+    if hasattr(array, "blocks") or any(None in along for along in map(known, array.chunks)):
+        return array.rechunk(aim)
+    for step in plan_rechunk(array.chunks, aim, array.dtype.itemsize):
+        array = array.rechunk(step)
+    return array
 
 
 def _merged(da: Namespace, array: Array, axes: Sequence[int]) -> Array:
@@ -123,17 +166,36 @@ def _merged(da: Namespace, array: Array, axes: Sequence[int]) -> Array:
     return layer(da, last, operands, grid | whole, array._meta, "merge", concatenate=True)
 
 
-def _layers(
-    da: Namespace, call: Call, arrays: Sequence[Array], given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan
+def _build(
+    call: Call,
+    arrays: Sequence[Array],
+    given: Sequence[ArgumentChunks],
+    chunk_plan: ChunkPlan,
+    large: tuple[Array, ...],
 ) -> tuple[Array, ...]:
-    """Return the outputs of a call whose arguments are cut as planned."""
+    """Return the outputs of a call whose arguments are to be cut as planned."""
+    da = front_end(arrays)
+    planned = cut_as_planned(da, arrays, given, chunk_plan.moves, chunk_plan.arguments)
+    return _layers(da, call, planned, given, chunk_plan, [from_host(da, array) for array in large])
+
+
+def _layers(
+    da: Namespace,
+    call: Call,
+    arrays: Sequence[Array],
+    given: Sequence[ArgumentChunks],
+    chunk_plan: ChunkPlan,
+    large: Sequence[Array],
+) -> tuple[Array, ...]:
+    """Return the outputs of a call whose arguments are cut as planned; all its tasks share `large`, of keywords."""
     outputs, name, metas = call.plan.outputs, readable_name(call.kernel), output_metas(call, arrays)
     loop = {dim: unknown_as_nan(chunks) for dim, chunks in chunk_plan.loop}
     whole = [_whole_axes(array, argument, loop) for array, argument in zip(arrays, given, strict=True)]
-    needs_label = any(map(any, whole))
+    needs_label = any(map(any, whole)) or any(array.ndim for array in large)
     is_single = len(outputs) == 1 and (outputs[0].n_core > 0 or not needs_label)
-    operands = _operands(arrays, given, whole, loop, "o0" if is_single else ONE_BLOCK)
-    task = kernel_task(call, given, chunk_plan.loop, metas, only=0 if is_single else None)
+    one_block = "o0" if is_single else ONE_BLOCK
+    operands = [*_operands(arrays, given, whole, loop, one_block), *in_one_block(large, one_block)]
+    task = kernel_task(call, given, chunk_plan.loop, metas, len(large), only=0 if is_single else None)
     if is_single:
         return (_layer(da, task, operands, loop, outputs[0].core_shape, metas[0], name),)
     shared = {ONE_BLOCK: (1,)} if needs_label else {}
@@ -146,10 +208,15 @@ def output_metas(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return an empty array of the type, dtype and number of dims of each output's blocks."""
     outputs, meta = call.plan.outputs, call.options.meta
     each = meta if isinstance(meta, (list, tuple)) else (richest_meta(arrays) if meta is None else meta,) * len(outputs)
-    if len(each) != len(outputs):
-        raise OptionError(f"meta has {len(each)} array(s), expected {len(outputs)}: one per output, or one for all")
     ndims = (len(output.dims) for output in outputs)
     return tuple(meta_from_array(m, ndim=ndim, dtype=d) for m, ndim, d in zip(each, ndims, call.dtypes, strict=True))
+
+
+def check_meta(call: Call) -> None:
+    """Refuse metas that are not one per output."""
+    meta, n_outputs = call.options.meta, len(call.plan.outputs)
+    if isinstance(meta, (list, tuple)) and len(meta) != n_outputs:
+        raise OptionError(f"meta has {len(meta)} array(s), expected {n_outputs}: one per output, or one for all")
 
 
 def kernel_task(
@@ -157,6 +224,7 @@ def kernel_task(
     given: Sequence[ArgumentChunks],
     along: Sequence[tuple[str, Chunks]],
     metas: tuple[Array, ...],
+    n_shared: int,
     only: int | None = None,
 ) -> KernelTask:
     """Return the kernel on the blocks of a call; `along`: the dims that locate a block, loop dims first."""
@@ -164,7 +232,7 @@ def kernel_task(
     alike = tuple((dim, _varying(dim, given)) for dim, _ in along if _is_unknown(dim, given))
     name, token = readable_name(call.kernel), call_token(call.runner)
     leave = transfer_is_allowed(call.options.allow_transfer)
-    return KernelTask(call.runner, name, token, metas, cuts, alike, call.plan.n_loop, leave, only)
+    return KernelTask(call.runner, name, token, metas, cuts, alike, call.plan.n_loop, n_shared, leave, only)
 
 
 def _cut_axes(argument: ArgumentChunks, along: Sequence[tuple[str, Chunks]]) -> Cut:

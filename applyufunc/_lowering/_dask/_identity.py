@@ -28,7 +28,8 @@ def call_token(runner: BlockRunner) -> str:
     """Return the token of a call without its arrays."""
     identity, kernel = _kernel_identity(runner.kernel), runner.kernel
     how = (kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe)
-    keywords = {name: _ordered(value) for name, value in runner.keywords.items()}
+    # No dict: before version 2025.4 Dask sorts one by the hashes of its keys (https://github.com/dask/dask/pull/11867).
+    keywords = [(name, _ordered(runner.keywords[name])) for name in sorted(runner.keywords)]
     what = (runner.constants, keywords, runner.output_sizes, runner.dtypes)
     token = _stable_token(identity, how, runner.signature.text, what)
     return token if token is not None else uuid.uuid4().hex
@@ -40,9 +41,9 @@ def readable_name(kernel: Kernel) -> str:
 
 
 def _ordered(value: Any) -> Any:
-    """Return what stands for a value: a frozen set's own order differs between processes, and Dask keeps it."""
-    if isinstance(value, frozenset):
-        return "frozenset", sorted(tokenize(_ordered(member)) for member in value)
+    """Return what stands for a value: the order of a set differs between processes, also in the text Dask sorts by."""
+    if isinstance(value, (set, frozenset)):
+        return type(value).__name__, sorted(tokenize(_ordered(member)) for member in value)
     if isinstance(value, (tuple, list)):
         return type(value).__name__, [_ordered(member) for member in value]
     if isinstance(value, dict):

@@ -13,10 +13,19 @@ from typing import Any, Final, TypeAlias
 
 from dask.layers import ArrayBlockIdDep
 
-from ..._typing import Array, Namespace
-from ._chunks import Chunks
+from ..._typing import Array, Chunks, Namespace
 
-__all__ = ["ONE_BLOCK", "Operands", "Sizes", "carriers", "known", "labels_of", "layer", "unknown_as_nan"]
+__all__ = [
+    "ONE_BLOCK",
+    "Operands",
+    "Sizes",
+    "carriers",
+    "in_one_block",
+    "known",
+    "labels_of",
+    "layer",
+    "unknown_as_nan",
+]
 
 Operands: TypeAlias = list[tuple[Any, tuple[str, ...]]]
 Sizes: TypeAlias = tuple[Any, ...]
@@ -59,6 +68,11 @@ def carriers(labels: Sequence[str]) -> Operands:
     return [(_CARRIER, (label,)) for label in labels]
 
 
+def in_one_block(arrays: Sequence[Array], label: str = ONE_BLOCK) -> Operands:
+    """Return operands that every task sees whole."""
+    return [(array, (label,) * array.ndim) for array in arrays]
+
+
 def labels_of(array: Array, dims: Sequence[str], grid: Mapping[str, Sizes]) -> tuple[str, ...]:
     """Return the label of each axis of an operand: its dim where it is cut as `grid` is, else `ONE_BLOCK`."""
     n_blocks = zip(dims, array.numblocks, strict=True)
@@ -67,14 +81,16 @@ def labels_of(array: Array, dims: Sequence[str], grid: Mapping[str, Sizes]) -> t
 
 def known(chunks: Sequence[float]) -> Chunks:
     """Return chunks as they are planned: None for an unknown size."""
-    if set(map(type, chunks)) <= {int}:  # as nearly always: no loop in Python over a long axis
-        return tuple(chunks)  # type: ignore[arg-type]
+    if not math.isnan(sum(chunks)):  # of a million chunks: no loop in Python
+        return tuple(map(int, chunks))
     return tuple(None if math.isnan(size) else int(size) for size in chunks)
 
 
 def unknown_as_nan(chunks: Chunks) -> Sizes:
     """Return chunks as Dask writes them."""
-    return tuple(math.nan if size is None else size for size in chunks) if None in chunks else chunks
+    if None not in chunks:
+        return chunks
+    return tuple(math.nan if size is None else size for size in chunks)
 
 
 _CARRIER: Final = ArrayBlockIdDep(((1,),))

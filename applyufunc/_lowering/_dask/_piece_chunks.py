@@ -11,8 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..._typing import Chunks
 from ._chunk_costs import Steps, one_step
-from ._chunks import ArgumentChunks, Chunks, Excess, Move, OutputCore, plan_chunks
+from ._chunks import ArgumentChunks, Move, OutputCore, plan_chunks
+from ._excess import Excess
 
 __all__ = ["PiecePlan", "plan_pieces"]
 

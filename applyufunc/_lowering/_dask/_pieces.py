@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +17,22 @@ import numpy as np
 from dask.array.rechunk import plan_rechunk
 
 from ..._call import Call
-from ..._errors import warn_caller
+from ..._explanation import CoreWay
 from ..._plan import Operand
-from ..._typing import Array, Namespace
-from ._arrays import front_end, is_host
-from ._chunks import ArgumentChunks, Chunks, OutputCore
-from ._graph import budget_bytes, check_unknown_outputs, chunks_of, output_metas, rechunked
+from ..._typing import Array, Chunks, Namespace
+from ._arrays import from_host, front_end, is_host
+from ._chunk_costs import DEFAULT_COSTS, cheapest_route
+from ._chunk_search import width_of
+from ._chunks import ArgumentChunks, Move, OutputCore
+from ._graph import budget_bytes, check_unknown_outputs, chunks_of, cut_as_planned, output_metas, warnings_of
 from ._identity import readable_name
+from ._keywords import without_large_keywords
 from ._layers import Operands, Sizes, carriers, layer, unknown_as_nan
 from ._piece_chunks import PiecePlan, plan_pieces
+from ._planned import Planned
 from ._tasks import Pick
 
-__all__ = ["Pieces", "are_chunked", "block_range", "cut_in_pieces", "of_size_one", "picked", "tuple_layer"]
+__all__ = ["Pieces", "are_chunked", "block_range", "of_size_one", "picked", "plan_cuts", "tuple_layer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class Pieces:
     loop_chunks: tuple[tuple[str, Chunks], ...]
     kept: tuple[tuple[str, Chunks], ...]  # core dims of the outputs that stay in chunks
     metas: tuple[Array, ...]  # of the outputs
+    shared: tuple[Array, ...]  # large arrays of the kernel's keywords, which the call has no more
 
     @property
     def name(self) -> str:
@@ -71,20 +77,39 @@ def are_chunked(call: Call, arrays: Sequence[Array], dims: Iterable[str]) -> boo
     return any(sum(size != 0 for size in chunks) > 1 for chunks in found)
 
 
-def cut_in_pieces(call: Call, arrays: Sequence[Array], dims: Sequence[str], least: Mapping[str, int]) -> Pieces:
-    """Return the arguments cut alike along these core dims and all loop dims; no piece is smaller than `least`."""
-    da = front_end(arrays)
+def plan_cuts(
+    call: Call,
+    arrays: Sequence[Array],
+    halos: Mapping[str, int],
+    core: CoreWay,
+    build: Callable[[Pieces], tuple[Array, ...]],
+    *,
+    n_layers: int,
+) -> Planned:
+    """Return how arguments are cut alike along core dims and loop dims; no piece is smaller than its dim's halo."""
+    da, dims = front_end(arrays), tuple(halos)
     lazy = [_lazy(da, array, operand, dims) for array, operand in zip(arrays, _operands(call), strict=True)]
-    given = chunks_of(call, lazy)
-    plan = _plan(call, given, dims)
+    given = tuple(chunks_of(call, lazy))
+    plan = _plan(call, given, halos)
     check_unknown_outputs(call, plan.n_blocks)
-    if plan.excess is not None:
-        warn_caller(str(plan.excess))
-    kept = {dim: _at_least(chunks, least.get(dim, 0)) for dim, chunks in plan.kept}
-    vias = [move.via for move in plan.moves]
-    aims = [_aim(argument, chunks, plan, kept) for argument, chunks in zip(given, plan.arguments, strict=True)]
-    cut = tuple(rechunked(da, *each) for each in zip(lazy, given, vias, aims, strict=True))
-    return Pieces(da, call, cut, tuple(given), plan.loop, tuple(kept.items()), output_metas(call, cut))
+    call, large = without_large_keywords(call)
+
+    def built() -> tuple[Array, ...]:
+        cut = cut_as_planned(da, lazy, given, plan.moves, plan.arguments)
+        shared = tuple(from_host(da, array) for array in large)
+        return build(Pieces(da, call, cut, given, plan.loop, plan.kept, output_metas(call, cut), shared))
+
+    return Planned(
+        core=core,
+        loop=plan.loop,
+        kept=plan.kept,
+        given=given,
+        arguments=plan.arguments,
+        moves=plan.moves,
+        n_tasks=n_layers * plan.n_blocks,
+        warnings=warnings_of(plan.excess, call.runner, n_tasks=plan.n_blocks),
+        build=built,
+    )
 
 
 def tuple_layer(pieces: Pieces, func: Any, operands: Operands, grid: Mapping[str, Sizes]) -> Array:
@@ -126,15 +151,21 @@ def _operands(call: Call) -> list[Operand]:
 def _lazy(da: Namespace, array: Array, operand: Operand, dims: Sequence[str]) -> Array:
     """Return an array that can be cut along core dims."""
     has_dim = any(dim in dims for dim in operand.dims[operand.n_loop :])
-    return da.from_array(array, chunks=array.shape) if is_host(array) and has_dim else array
+    return from_host(da, array) if is_host(array) and has_dim else array
 
 
-def _plan(call: Call, given: Sequence[ArgumentChunks], dims: Sequence[str]) -> PiecePlan:
+def _plan(call: Call, given: Sequence[ArgumentChunks], halos: Mapping[str, int]) -> PiecePlan:
+    """Return the chunks of a call, of which no piece is smaller than its dim's halo."""
+    dims = tuple(halos)
     unknown = {dim for argument in given for dim, chunks in argument.core_chunks if None in chunks}
     cleaned = [_without_empty(argument, set(dims) - unknown) for argument in given]
     cores = zip(call.plan.outputs, call.dtypes, strict=True)
     outputs = [_output_core(output, dtype.itemsize, dims) for output, dtype in cores]
-    return plan_pieces(cleaned, dims, outputs, budget_bytes(call.options), steps=plan_rechunk)
+    plan = plan_pieces(cleaned, dims, outputs, budget_bytes(call.options), steps=plan_rechunk)
+    kept = {dim: _at_least(chunks, halos[dim]) for dim, chunks in plan.kept}
+    aims = tuple(_aim(argument, chunks, plan, kept) for argument, chunks in zip(given, plan.arguments, strict=True))
+    moves = tuple(map(_moved, plan.moves, given, cleaned, plan.arguments, aims))
+    return dataclasses.replace(plan, kept=tuple(kept.items()), arguments=aims, moves=moves)
 
 
 def _without_empty(argument: ArgumentChunks, dims: Iterable[str]) -> ArgumentChunks:
@@ -168,6 +199,27 @@ def _aim(
     """Return the chunks that an argument takes: the planned ones, but for pieces that are too small."""
     common, pairs = dict(plan.kept), zip(argument.dims, planned, strict=True)
     return tuple(kept[dim] if dim in kept and chunks == common[dim] else chunks for dim, chunks in pairs)
+
+
+def _moved(
+    move: Move,
+    argument: ArgumentChunks,
+    cleaned: ArgumentChunks,
+    planned: tuple[Chunks, ...],
+    aim: tuple[Chunks, ...],
+) -> Move:
+    """Return what becomes of an argument whose chunks are not those that were planned with, or for."""
+    if not argument.is_known or (argument.chunks == cleaned.chunks and aim == planned):
+        return move
+    via, work = cheapest_route(argument.chunks, move.via, aim, argument.itemsize, DEFAULT_COSTS, plan_rechunk)
+    return dataclasses.replace(
+        move,
+        via=via,
+        bytes_after=argument.itemsize * math.prod(map(width_of, aim)),
+        bytes_moved=work.bytes_moved,
+        n_tasks=work.n_tasks,
+        n_steps=work.n_steps,
+    )
 
 
 def _picked(pieces: Pieces, tuples: Array, labels: tuple[str, ...], place: int, name: str) -> Array:

@@ -11,9 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..._typing import Shape
+from ..._typing import Chunks, Shape
 from ._chunk_costs import Steps, one_step
-from ._chunks import ArgumentChunks, Chunks, Excess, Move, total_size
+from ._chunks import ArgumentChunks, Move, total_size
+from ._excess import Excess
 from ._piece_chunks import plan_pieces
 
 __all__ = ["ReductionPlan", "StateCore", "plan_reduction"]
@@ -53,6 +54,11 @@ class ReductionPlan:
         """The number of blocks that each output has."""
         return math.prod(len(chunks) for _, chunks in self.loop + self.independent)
 
+    @property
+    def n_pieces(self) -> int:
+        """The number of pieces that a state is made of."""
+        return self.n_outputs * math.prod(len(chunks) for _, chunks in self.reduced)
+
 
 def plan_reduction(
     arguments: Sequence[ArgumentChunks],
@@ -69,6 +75,7 @@ def plan_reduction(
 
     With `needs_sizes`, unknown chunks of a reduced dim are merged. `budget` and `steps` are as in `plan_chunks`.
     """
+    arguments = [_without_empty(argument, (*reduced, *independent)) for argument in arguments]
     apart = tuple(dim for dim in independent if not _why_not(dim, arguments))
     chunked = tuple(dim for dim in reduced if any(len(chunks) > 1 for chunks in _chunks_along(dim, arguments)))
     reasons = [_why_not(dim, arguments, needs_sizes=needs_sizes) for dim in chunked]
@@ -80,6 +87,13 @@ def plan_reduction(
             return plan
     merged = _planned(arguments, apart, (), states, budget, steps)
     return dataclasses.replace(merged, merged=chunked, reason=reason)
+
+
+def _without_empty(argument: ArgumentChunks, dims: Sequence[str]) -> ArgumentChunks:
+    """Return an argument with one chunk along those dims of size 1: no other argument is cut to fit an empty chunk."""
+    pairs = zip(argument.dims, argument.chunks, strict=True)
+    chunks = tuple((1,) if dim in dims and total_size(along) == 1 else along for dim, along in pairs)
+    return dataclasses.replace(argument, chunks=chunks)
 
 
 def _chunks_along(dim: str, arguments: Sequence[ArgumentChunks]) -> list[Chunks]:

@@ -1,4 +1,4 @@
-"""What runs on the workers for a reduction: `PieceTask` on blocks, `CombineTask` on states.
+"""What runs on the workers for a reduction: `PieceTask` on blocks, `CombineTask` and `AggregateTask` on states.
 
 Picklable objects with a name and a token of their own, as those of `_tasks`. In: blocks, or states, as the schedulers
 hand them. Out: states, in the end a tuple of outputs. Knows nothing of graphs.
@@ -6,6 +6,7 @@ hand them. Out: states, in the end a tuple of outputs. Knows nothing of graphs.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ..._core_chunks import EmptyPiece, ReductionRunner, State
 from ..._typing import Array
 from ._tasks import KernelTask, noted, piece_text
 
-__all__ = ["CombineTask", "PieceTask", "keep"]
+__all__ = ["AggregateTask", "CombineTask", "PieceTask", "keep"]
 
 PieceState: TypeAlias = State | EmptyPiece
 
@@ -27,7 +28,7 @@ class PieceTask:
     """The state of one block of every array argument; says in which block it failed."""
 
     arranged: KernelTask  # that would run the kernel on these blocks; its location has core dims after loop dims
-    runner: ReductionRunner
+    runner: ReductionRunner  # without large keywords
     tokens: tuple[str, ...]  # of the parts
     core_dims: tuple[str, ...]  # of the location, behind the loop dims
 
@@ -43,16 +44,17 @@ class PieceTask:
 
     def __call__(self, *operands: Any) -> PieceState:
         """Return the state, or the blocks where there is nothing to reduce; operands come as for `KernelTask`."""
-        start = len(operands) - len(self.arranged.cuts)
-        location, n_loop = operands[start - 1], self.arranged.n_loop
-        blocks = self.arranged.arrange(operands[start:], location)
+        arranged, operands = self.arranged.filled(operands)
+        start, n_loop = len(operands) - len(arranged.cuts), arranged.n_loop
+        location = operands[start - 1]
+        blocks = arranged.arrange(operands[start:], location)
         if not self.runner.has_elements(blocks):
-            return EmptyPiece(tuple(blocks))
+            return EmptyPiece(tuple(blocks), arranged.runner.keywords)
         parts = location[n_loop:]
         pairs = zip(self.core_dims, parts, strict=True)
         starts = {dim: part.start for dim, part in pairs} if self.runner.takes_offset else {}
-        with noted(f"in the piece {piece_text(self.core_dims, parts)}"), self.arranged.runner.kernel.guard():
-            return self.runner.state(blocks, starts, location[:n_loop])
+        with noted(f"in the piece {piece_text(self.core_dims, parts)}"), arranged.runner.kernel.guard():
+            return self.runner.with_keywords(arranged.runner.keywords).state(blocks, starts, location[:n_loop])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class CombineTask:
     """The state of several pieces that follow each other, or the outputs where they are all."""
 
     task: PieceTask
+    runner: ReductionRunner  # with all keywords of `combine`, which has no operands for them
     finishes: bool
 
     @property
@@ -68,7 +71,7 @@ class CombineTask:
         return f"{self.task.arranged.name}-{'aggregate' if self.finishes else 'combine'}"
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        """Return what stands for the task in the names of arrays."""
+        """Return what stands for the task in the names of arrays; that of the states tells its keywords."""
         return "applyufunc.CombineTask", self.task.__dask_tokenize__(), self.finishes
 
     def __call__(self, states: Any, computing_meta: bool = False, **_how: Any) -> Any:
@@ -77,22 +80,47 @@ class CombineTask:
             return states
         with self.task.arranged.runner.kernel.guard():
             state = functools.reduce(self._combined, _flat(states))
-            return self._outputs(state) if self.finishes else state
+            return _outputs(state, self.task.arranged, self.runner) if self.finishes else state
 
     def _combined(self, state: PieceState, following: PieceState) -> PieceState:
         if isinstance(state, EmptyPiece):
             return following
-        return state if isinstance(following, EmptyPiece) else self.task.runner.combined(state, following)
+        return state if isinstance(following, EmptyPiece) else self.runner.combined(state, following)
 
-    def _outputs(self, state: PieceState) -> tuple[Array, ...]:
-        whole = self.task.arranged.runner
-        outputs = whole(*state.blocks) if isinstance(state, EmptyPiece) else self.task.runner.outputs(state)
-        return self.task.arranged.finish(outputs)
+
+@dataclass(frozen=True, slots=True)
+class AggregateTask:
+    """The outputs for the state of all pieces, where `aggregate` takes large arrays, which are operands."""
+
+    task: PieceTask
+
+    @property
+    def __name__(self) -> str:
+        """What Dask shows."""
+        return f"{self.task.arranged.name}-aggregate"
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        """Return what stands for the task in the names of arrays; Dask adds those of the operands."""
+        return "applyufunc.AggregateTask", self.task.__dask_tokenize__()
+
+    def __call__(self, *operands: Any) -> tuple[Array, ...]:
+        """Return the outputs for: what only carries a dim, the state, shared arrays."""
+        arranged, operands = self.task.arranged.filled(operands)
+        with arranged.runner.kernel.guard():
+            runner = self.task.runner.with_keywords(arranged.runner.keywords)
+            return _outputs(operands[-1], arranged, runner)
 
 
 def keep(states: Any, **_how: Any) -> Any:
     """Return the states: what Dask's `reduction` would do to each block has been done."""
     return states
+
+
+def _outputs(state: PieceState, arranged: KernelTask, runner: ReductionRunner) -> tuple[Array, ...]:
+    if isinstance(state, EmptyPiece):
+        whole = dataclasses.replace(arranged.runner, keywords=state.keywords)
+        return arranged.finish(whole(*state.blocks))
+    return arranged.finish(runner.outputs(state))
 
 
 def _flat(states: Any) -> Iterator[PieceState]:

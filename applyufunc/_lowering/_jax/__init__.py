@@ -6,7 +6,7 @@ functions are. Implements the functions of `Lowering`; the modules below it do o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._call import Call
+from ..._errors import warn_caller
+from ..._explanation import Execution, Way, in_one_block
 from ..._typing import Array, Namespace, Shape
-from ._callback import call_back
-from ._direct import call_directly, is_concrete, untraced
-from ._dtypes import canonical, default_dtype, narrow
+from ._callback import call_back, check_sizes
+from ._direct import call_directly, common_device, is_concrete, untraced
+from ._dtypes import canonical, default_dtype, narrow, narrowing_texts
 from ._entry import convert
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "block_kind",
     "convert",
     "default_dtype",
+    "explain",
     "is_lazy",
     "is_traced",
     "lower",
@@ -68,4 +71,22 @@ def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs: of the kernel itself, or of a callback that will run it."""
+    for text in _warnings(call):
+        warn_caller(text, UserWarning)  # the category of JAX's own
     return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays)
+
+
+def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
+    """Say that the kernel gets the whole arrays, directly or in a callback."""
+    is_direct = is_concrete(arrays)
+    if is_direct:
+        common_device(arrays, call.runner)
+    else:
+        check_sizes(call)
+    way: Way = "direct" if is_direct else "callback"
+    return in_one_block(call.plan, call.runner.array_positions, way, _warnings(call))
+
+
+def _warnings(call: Call) -> tuple[str, ...]:
+    """Return what a call is warned of: dtypes that the caller asked for, and JAX does not hold."""
+    return narrowing_texts(call.wanted, call.dtypes) if call.dtypes_from == "declared" else ()

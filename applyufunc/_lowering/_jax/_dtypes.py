@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._errors import OptionError, OutputDTypeError, warn_caller
+from ..._errors import OptionError, OutputDTypeError
 from ..._typing import Array
 
-__all__ = ["canonical", "default_dtype", "is_held", "narrow"]
+__all__ = ["canonical", "default_dtype", "is_held", "narrow", "narrowing_texts"]
 
 
 def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
@@ -25,15 +25,17 @@ def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
 
 
 def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
-    """Return the dtype that JAX holds in place of `dtype`, with JAX's own warning where a declared one is narrowed."""
+    """Return the dtype that JAX holds in place of `dtype`."""
     if not is_held(dtype):
         if declared:
             raise OptionError(f"output_dtypes has {dtype}, which JAX arrays cannot hold")
         raise OutputDTypeError(f"kernel returned {dtype}, which JAX arrays cannot hold: pass output_dtypes")
-    narrowed = canonical(dtype)
-    if declared and narrowed != dtype:
-        _warn_narrowed(dtype, narrowed)
-    return narrowed
+    return canonical(dtype)
+
+
+def narrowing_texts(wanted: Sequence[np.dtype[Any]], held: Sequence[np.dtype[Any]]) -> tuple[str, ...]:
+    """Return what `jax.numpy.zeros` warns of, word for word, for each dtype in whose place another one is held."""
+    return tuple(_narrowing_text(*pair) for pair in zip(wanted, held, strict=True) if pair[0] != pair[1])
 
 
 def canonical(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -50,10 +52,9 @@ def is_held(dtype: np.dtype[Any]) -> bool:
     return dtype == np.bool_ or bool(jnp.issubdtype(dtype, np.number))
 
 
-def _warn_narrowed(dtype: np.dtype[Any], narrowed: np.dtype[Any]) -> None:
-    warn_caller(
+def _narrowing_text(dtype: np.dtype[Any], narrowed: np.dtype[Any]) -> str:
+    return (
         f"Explicitly requested dtype {dtype} in output_dtypes is not available, and will be truncated to dtype "
         f"{narrowed}. To enable more dtypes, set the jax_enable_x64 configuration option or the JAX_ENABLE_X64 shell "
-        f"environment variable.",
-        UserWarning,  # the category and the words of jax.numpy.zeros
+        f"environment variable."
     )
