@@ -107,8 +107,8 @@ class _Grid(dict[str, Sizes]):
 
 
 @normalize_token.register(_Grid)  # type: ignore[untyped-decorator]
-def _grid_token(grid: _Grid) -> tuple[str, dict[str, str]]:
-    return "applyufunc.Grid", {label: _digest(sizes) for label, sizes in grid.items()}
+def _grid_token(grid: _Grid) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return "applyufunc.Grid", tuple((label, _digest(sizes)) for label, sizes in grid.items())
 
 
 @normalize_token.register(Location)  # type: ignore[untyped-decorator]
