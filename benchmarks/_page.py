@@ -39,7 +39,7 @@ def measured_text(results: Results, n_rounds: int) -> str:
         f"![{_ALT}](../{PICTURE})",
     ]
     for name in FAMILIES:
-        parts += [f"### {family(name).TITLE}", _cases_list(name), table(name, results)]
+        parts += [f"## {family(name).TITLE}", _cases_list(name), table(name, results)]
     return "\n\n".join(parts)
 
 
@@ -63,7 +63,7 @@ def table(name: str, results: Results) -> str:
 _ALT: Final = "For every case, how many times the seconds and the peak memory of applyufunc the other ways take."
 
 _WORDS: Final = ("case", "way")
-_HEADER: Final = (*_WORDS, "seconds", "to build", "to compute", "tasks", "peak memory, MiB", "largest block, MiB")
+_HEADER: Final = (*_WORDS, "seconds", "build, s", "compute, s", "tasks", "peak memory, MiB", "largest block, MiB")
 
 
 def _bars_table(results: Results) -> str:
@@ -104,10 +104,10 @@ def _cells(figures: Figures) -> Sequence[str]:
 
 
 def _number(value: float) -> str:
-    """Return two or three digits, without an exponent."""
+    """Return two or three digits."""
     if value >= 100:
         return f"{value:,.0f}"
-    return f"{value:.2f}" if value >= 0.095 else f"{value:.4f}"
+    return f"{value:.2f}" if value >= 0.095 else f"{value:.2g}"
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> str:
