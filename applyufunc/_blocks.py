@@ -167,7 +167,8 @@ def _expectation(runner: BlockRunner, plan: Plan, blocks: Sequence[Array]) -> Ex
     objects = xp is np and any(block.dtype.kind == "O" for block in blocks)
     strings = next((block.dtype for block in blocks if xp is np and block.dtype.kind == "T"), None)
     thin = _thin_axes(plan, dict(runner.constants))
-    return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, strings)
+    has_values = xp is np or runner.kernel.arrays != "traced" or not is_jax_array(blocks[0])
+    return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, has_values, strings)
 
 
 def _thin_axes(plan: Plan, constants: Collection[int]) -> tuple[bool, ...]:

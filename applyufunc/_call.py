@@ -61,6 +61,9 @@ class Lowering(Protocol):
     def is_lazy(self, arrays: Sequence[Array]) -> bool:
         """Tell whether the result is built without running the kernel, so that its dtypes have to be known before."""
 
+    def traces(self, kernel: Kernel) -> bool:
+        """Tell whether the kernel itself becomes part of a program, whose dtypes are known when it is built."""
+
     def default_dtype(self, kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
         """Return the dtype that the library takes for Python's bool, int, float or complex."""
 
@@ -116,9 +119,8 @@ def _find_dtypes(
         default_dtype = partial(lowering.default_dtype, arrays=arrays)
         declared = declared_dtypes(wanted, input_dtypes, runner.signature.nout, default_dtype)
         return tuple(lowering.narrow(dtype, declared=True) for dtype in declared)
-    if not lowering.is_lazy(arrays) and not plan.is_empty:
+    if lowering.traces(runner.kernel) or (not lowering.is_lazy(arrays) and not plan.is_empty):
         return None
-
     return tuple(
         lowering.narrow(dtype, declared=False)
         for dtype in _discover_dtypes(runner, plan, input_dtypes, arrays, lowering)

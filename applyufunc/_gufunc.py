@@ -193,8 +193,10 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
     vectorize : bool, default False
         The kernel takes one item; it is called once for each. An argument without core dimensions arrives as a NumPy
         scalar.
-    kernel_arrays : {"numpy", "same"}, default "numpy"
-        What the kernel takes: NumPy arrays, or concrete arrays of the inputs' own library.
+    kernel_arrays : {"numpy", "same", "traced"}, optional
+        What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX traces,
+        so that JAX itself maps, differentiates and shards the kernel. By default JAX traces what ``jax.jit`` made, and
+        functions of its own; every other kernel takes NumPy arrays, and none is tried.
     core_chunks : {"merge", "refuse"}, Reduction, Scan, Overlap or callable, default "merge"
         Dask: what is done with a core dimension in several chunks. ``allow_rechunk=True`` and ``False`` say the same as
         the words. A `Reduction` works on them piece by piece; a binary ufunc, or a function of two states, such as

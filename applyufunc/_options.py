@@ -20,6 +20,7 @@ __all__ = [
     "CALL_OPTIONS",
     "OPTION_NAMES",
     "CoreChunksRule",
+    "KernelArrays",
     "OptionKeywords",
     "Options",
     "OutputSize",
@@ -101,6 +102,8 @@ class CoreChunksRule:
     __slots__ = ()
 
 
+KernelArrays: TypeAlias = Literal["numpy", "same", "traced"]
+
 CoreChunks: TypeAlias = Literal["merge", "refuse"] | CoreChunksRule | Callable[..., Any]
 
 OutputSize: TypeAlias = int | UpTo | None
@@ -123,7 +126,7 @@ class Options:
     output_dtypes: Any = None
     output_sizes: tuple[tuple[str, SizeRule], ...] = ()
     vectorize: bool = False
-    kernel_arrays: Literal["numpy", "same"] = "numpy"
+    kernel_arrays: KernelArrays | None = None  # None: by the kernel's type
     core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
     allow_transfer: bool = False
@@ -143,7 +146,7 @@ class OptionKeywords(TypedDict, total=False):
     output_dtypes: Any
     output_sizes: Mapping[str, Any] | None
     vectorize: bool | None
-    kernel_arrays: Literal["numpy", "same"]
+    kernel_arrays: KernelArrays | None
     core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
@@ -292,13 +295,10 @@ def _size_rule(value: Any, name: str) -> SizeRule:
         raise OptionError(f"{name} takes an int of at least 0, a callable, UpTo or None, got {value!r}") from None
 
 
-def _one_of(*allowed: str) -> Callable[[object, str], str]:
-    def check(value: object, name: str) -> str:
-        if value not in allowed:
-            raise OptionError(f"{name} takes {' or '.join(map(repr, allowed))}, got {value!r}")
-        return str(value)
-
-    return check
+def _kernel_arrays(value: object, name: str) -> str | None:
+    if value is not None and value not in ("numpy", "same", "traced"):
+        raise OptionError(f"{name} takes 'numpy', 'same' or 'traced', got {value!r}")
+    return None if value is None else str(value)
 
 
 _CORE_CHUNKS: Final = "'merge', 'refuse', a Reduction, Scan or Overlap, or a function that combines"
@@ -357,7 +357,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "output_sizes": _size_rules,
     "keepdims": _flag,
     "vectorize": _flag,
-    "kernel_arrays": _one_of("numpy", "same"),
+    "kernel_arrays": _kernel_arrays,
     "core_chunks": _core_chunks,
     "budget": _budget,
     "allow_transfer": _flag,

@@ -283,9 +283,20 @@ def _cast(array: Array, dtype: np.dtype[Any], what: str, expected: Expectation, 
     source = numpy_dtype(array.dtype)
     if source != dtype and not may_cast(source, dtype, weak=weak):
         raise does_not_cast(source, dtype, what, found=expected.found)
-    if source != dtype and source.kind in "iu" and dtype.kind in "iu" and 0 not in array.shape:
+    if source != dtype and not expected.has_values:
+        _check_width(source, dtype, what)
+    elif source != dtype and source.kind in "iu" and dtype.kind in "iu" and 0 not in array.shape:
         check_range(int(expected.xp.min(array)), int(expected.xp.max(array)), dtype, what, found=expected.found)
     return astype(array, dtype, expected.xp)
+
+
+def _check_width(source: np.dtype[Any], dtype: np.dtype[Any], what: str) -> None:
+    """Refuse integers that might not fit, where nobody can look."""
+    if source.kind in "iu" and dtype.kind in "iu" and not np.can_cast(source, dtype, "safe"):
+        raise OutputDTypeError(
+            f"{what}: kernel returned {source}, and while it is traced nobody can tell whether the values fit into the "
+            f"declared {dtype}: cast them in the kernel, or declare {source}"
+        )
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], expected: Expectation) -> Array:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from ..._call import Call
 from ..._typing import Array
-from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, untraced
+from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, traces, untraced
 from ._graph import lower as lower_whole
 from ._overlaps import is_overlapped, overlap
 from ._reductions import reduced
@@ -30,6 +30,7 @@ __all__ = [
     "namespace",
     "narrow",
     "shape",
+    "traces",
     "untraced",
 ]
 

@@ -1,7 +1,8 @@
 """Calls on JAX arrays: directly where the values are there, as one callback where they are traced.
 
-Eager and lazy are JAX's own: inside ``jit`` a call is staged even if its arguments are concrete, as calls of JAX's
-functions are. Implements the functions of `Lowering`; the modules below it do one step each.
+A kernel that JAX can trace needs neither. Eager and lazy are JAX's own: inside ``jit`` a call is staged even if its
+arguments are concrete, as calls of JAX's functions are. Implements the functions of `Lowering`; the modules below it
+do one step each.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._call import Call
+from ..._kernel import Kernel
 from ..._typing import Array, Namespace, Shape
 from ._callback import call_back
 from ._direct import call_directly, is_concrete, untraced
 from ._dtypes import canonical, default_dtype, narrow
 from ._entry import convert
+from ._traced import trace
 
 __all__ = [
     "as_block",
@@ -31,6 +34,7 @@ __all__ = [
     "namespace",
     "narrow",
     "shape",
+    "traces",
     "untraced",
 ]
 
@@ -50,6 +54,11 @@ def is_lazy(arrays: Sequence[Array]) -> bool:
     return not is_concrete(arrays)
 
 
+def traces(kernel: Kernel) -> bool:
+    """Tell a kernel that JAX runs itself, batches, differentiates and shards."""
+    return kernel.is_traced_by("jax")
+
+
 def is_traced(value: object) -> bool:
     """Tell a value that stands for what a transformation will put there."""
     return isinstance(value, jax.core.Tracer)
@@ -67,5 +76,7 @@ def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs: of the kernel itself, or of a callback that will run it."""
+    """Return the outputs: of the kernel itself, traced or called, or of a callback that will run it."""
+    if traces(call.kernel):
+        return trace(call, arrays)
     return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays)
