@@ -26,6 +26,7 @@ from ._ownership import Items, collect_items, copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, check_batch, check_items, empty_outputs
 from ._signature import CoreDim, Signature
+from ._threads import SharedItems, collect_in_threads
 from ._typing import Array, Keywords, Namespace, Shape
 
 __all__ = ["BlockRunner", "input_shapes", "is_constant", "location_text", "read_only"]
@@ -49,7 +50,8 @@ class BlockRunner:
         `location` says, for messages, which part of each loop dim the block is.
         """
         args = self.insert_constants(blocks)
-        expected = waiting = None
+        expected: Expectation | None = None
+        waiting: Iterator[tuple[Any, ...]] | SharedItems | None = None
         try:
             plan = make_plan(self.signature, input_shapes(args, self.signature), self.output_sizes)
             expected = _expectation(self, plan, blocks)
@@ -57,7 +59,7 @@ class BlockRunner:
                 return empty_outputs(expected)
             if not self.kernel.vectorize:
                 return self._run_on_batch(args, expected)
-            waiting = _items(_arrange(args, plan, self.kernel), plan, self.kernel)
+            waiting = _share(_items(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
             returned = self._run_on_items(waiting, expected)
             waiting = None
             return check_items(returned, expected)
@@ -86,10 +88,13 @@ class BlockRunner:
         """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
         return check_batch(self._function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
 
-    def _run_on_items(self, items: Iterator[tuple[Any, ...]], expected: Expectation) -> Items:
+    def _run_on_items(self, items: Iterator[tuple[Any, ...]] | SharedItems, expected: Expectation) -> Items:
         """Return what the kernel returned for each item."""
+        function = self._function(expected)
         with self.kernel.guard():
-            return collect_items(starmap(self._function(expected), items), expected)
+            if isinstance(items, SharedItems):
+                return collect_in_threads(function, items, expected)
+            return collect_items(starmap(function, items), expected, _n_items(expected.plan))
 
     def _function(self, expected: Expectation) -> Callable[..., Any]:
         """Return the function to call with the arguments alone."""
@@ -233,6 +238,15 @@ def _items(args: Sequence[Any], plan: Plan, kernel: Kernel) -> Iterator[tuple[An
     )
 
 
+def _share(items: Iterator[tuple[Any, ...]], plan: Plan, kernel: Kernel) -> Iterator[tuple[Any, ...]] | SharedItems:
+    """Return the items as they are taken: by the one thread that there is, or by several."""
+    return items if kernel.threads == 1 else SharedItems(items, _n_items(plan), kernel.threads)
+
+
+def _n_items(plan: Plan) -> int:
+    return math.prod(size or 0 for size in plan.loop_shape)
+
+
 def _walk(array: Array, loop_shape: tuple[int, ...], n_loop: int, kernel: Kernel) -> Iterator[Any]:
     """Return an iterator over the items of one argument; NumPy's are scalars where there are no core dims."""
     stretched = _stretch(array, (*loop_shape, *array.shape[n_loop:]))
@@ -264,7 +278,7 @@ class _Situation:
     args: Sequence[Any]
     location: Sequence[slice]
     expected: Expectation | None  # None: the shapes do not fit
-    waiting: Iterator[Any] | None  # the items that the kernel has not been called with yet; None: it is not running
+    waiting: Iterator[Any] | SharedItems | None  # items that the kernel was not called with yet; None: it does not run
 
     def text(self) -> str:
         """Write what the kernel was called with, and, where that is something else, what the caller gave."""
@@ -279,8 +293,8 @@ class _Situation:
         """Write which item the kernel was called with last, found from how many are left."""
         if self.waiting is None or self.expected is None or not self.expected.plan.n_loop:
             return ""
-        n_items = math.prod(size or 0 for size in self.expected.plan.loop_shape)
-        item = self.expected.item_text(n_items - 1 - sum(1 for _ in self.waiting))
+        n_left = self.waiting.n_left if isinstance(self.waiting, SharedItems) else sum(1 for _ in self.waiting)
+        item = self.expected.item_text(_n_items(self.expected.plan) - 1 - n_left)
         return f" (item {item} of the block)" if self.location else f" (item {item})"
 
 

@@ -211,6 +211,10 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The kernel gets private copies that it may write into; otherwise its inputs are read-only.
     thread_safe : bool, default True
         False: one call of this kernel at a time in a process.
+    threads : int, default 1
+        Spread the items of ``vectorize=True`` over this many threads inside of each call of a kernel that takes NumPy
+        arrays: for kernels that release the interpreter lock. Results, and which exception is raised, are those of one
+        thread.
     kernel_token : str, optional
         Dask: a stable identity for a kernel that has none, for deterministic names.
     meta : array or tuple of arrays, optional

@@ -57,6 +57,7 @@ class Kernel:
     arrays_by_type: bool = False  # whether nobody said which, so that a function of JAX's own may be traced
     writable: bool = False
     thread_safe: bool = True
+    threads: int = 1  # over which the items of a loop are spread
     token: str | None = None  # the caller's own identity for the kernel
     home: Home | None = None
 
@@ -88,6 +89,7 @@ class Kernel:
     def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[Any, ...]]:
         how: dict[str, Any] = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}
         how |= {"thread_safe": self.thread_safe, "token": self.token, "arrays_by_type": self.arrays_by_type}
+        how["threads"] = self.threads
         if self.is_found_at_home:
             return _load_from_home, (self.home, self.name, how)
         if isinstance(self.func, MethodType) and _is_decorated(self.func):
@@ -105,6 +107,7 @@ def make_kernel(func: KernelFunction, options: Options, home: Home | None = None
         arrays_by_type=options.kernel_arrays is None,
         writable=options.writable,
         thread_safe=options.thread_safe,
+        threads=options.threads,
         token=options.kernel_token,
         home=home,
     )

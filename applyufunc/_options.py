@@ -132,6 +132,7 @@ class Options:
     allow_transfer: bool = False
     writable: bool = False
     thread_safe: bool = True
+    threads: int = 1
     kernel_token: str | None = None
     meta: Any = None
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -153,6 +154,7 @@ class OptionKeywords(TypedDict, total=False):
     allow_transfer: bool
     writable: bool
     thread_safe: bool
+    threads: int
     kernel_token: str | None
     meta: Any
     kwargs: Mapping[str, Any] | None
@@ -186,7 +188,9 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
         checked.setdefault("axes", None)
     elif checked.get("axes") is not None:
         checked.setdefault("axis", None)
-    return dataclasses.replace(base, **checked)
+    made = dataclasses.replace(base, **checked)
+    _check_threads(made)
+    return made
 
 
 def split_keywords(
@@ -250,6 +254,22 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
+def _check_threads(options: Options) -> None:
+    """Refuse threads where there is no loop, or where the kernel may not run in several."""
+    if options.threads == 1:
+        return
+    given = f"threads={options.threads}"
+    if not options.vectorize:
+        raise OptionError(f"{given} spreads the items of a loop, and there is none: pass vectorize=True with it")
+    if not options.thread_safe:
+        raise OptionError(f"{given} runs the kernel in several threads, and thread_safe=False allows one: drop either")
+    if options.kernel_arrays in ("same", "traced"):
+        raise OptionError(
+            f"{given} is for kernels that take NumPy arrays, got kernel_arrays={options.kernel_arrays!r}: what other "
+            f"libraries are set to holds for one thread"
+        )
+
+
 def _read_allow_rechunk(value: object) -> str:
     return "merge" if _flag(value, "allow_rechunk") else "refuse"
 
@@ -270,6 +290,16 @@ def _size(value: object, name: str) -> int:
     if size < 0 or isinstance(value, bool):  # bool has __index__
         raise OptionError(f"{name} takes an integer of at least 0, got {value!r}")
     return size
+
+
+def _threads(value: object, name: str) -> int:
+    try:
+        number = _size(value, name)
+    except OptionError:
+        number = 0
+    if not number:
+        raise OptionError(f"{name} takes an integer of at least 1, got {value!r}")
+    return number
 
 
 def _size_rules(value: object, name: str) -> tuple[tuple[str, SizeRule], ...]:
@@ -363,6 +393,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "allow_transfer": _flag,
     "writable": _flag,
     "thread_safe": _flag,
+    "threads": _threads,
     "kernel_token": _text,
     "meta": _meta,
     "kwargs": _kwargs,
