@@ -18,16 +18,18 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_jax_array
 
+from ._casting import astype, family, numpy_dtype
+from ._compute_dtype import dtype_for_kernel, dtype_of_results
 from ._errors import UnknownDTypeError
 from ._expectation import Expectation
 from ._kernel import Kernel
 from ._options import OutputSizes
 from ._ownership import Items, collect_items, copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
-from ._results import broadcast_to, check_batch, check_items, empty_outputs
+from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
 from ._signature import CoreDim, Signature
 from ._threads import SharedItems, collect_in_threads
-from ._typing import Array, Keywords, Namespace, Shape
+from ._typing import Array, DType, Keywords, Namespace, Shape
 
 __all__ = ["BlockRunner", "input_shapes", "is_constant", "location_text", "read_only"]
 
@@ -58,11 +60,11 @@ class BlockRunner:
             if plan.is_empty and self.dtypes is not None:
                 return empty_outputs(expected)
             if not self.kernel.vectorize:
-                return self._run_on_batch(args, expected)
+                return self._finish(self._run_on_batch(args, expected), blocks, expected)
             waiting = _share(_items(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
             returned = self._run_on_items(waiting, expected)
             waiting = None
-            return check_items(returned, expected)
+            return self._finish(check_items(returned, expected), blocks, expected)
         except Exception as error:
             _add_note(error, _Situation(self, args, location, expected, waiting).text())
             raise
@@ -96,6 +98,14 @@ class BlockRunner:
                 return collect_in_threads(function, items, expected)
             return collect_items(starmap(function, items), expected, _n_items(expected.plan))
 
+    def _finish(self, outputs: tuple[Array, ...], blocks: Sequence[Array], expected: Expectation) -> tuple[Array, ...]:
+        """Return outputs of dtypes that nobody declared as if the kernel had computed in those of the blocks."""
+        compute = self.kernel.compute_dtype
+        if compute is None or self.dtypes is not None:
+            return outputs
+        own = [block.dtype for block in blocks]
+        return tuple(_back(output, own, compute, f"output {n}", expected) for n, output in enumerate(outputs))
+
     def _function(self, expected: Expectation) -> Callable[..., Any]:
         """Return the function to call with the arguments alone."""
         function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
@@ -107,10 +117,15 @@ class BlockRunner:
             raise UnknownDTypeError(f"kernel {self.kernel.name!r} is compiled for its outputs too: pass output_dtypes")
         operands = expected.plan.outputs
         shapes = (operand.core_shape if self.kernel.vectorize else operand.shape for operand in operands)
-        pairs = zip(shapes, self.dtypes, strict=True)
+        pairs = zip(shapes, map(self._filled_dtype, self.dtypes), strict=True)
         outputs = tuple(np.empty([size or 0 for size in shape], dtype) for shape, dtype in pairs)
         self.kernel.func(*args, *outputs, **keywords)
         return outputs if len(outputs) > 1 or self.signature.always_tuple else outputs[0]
+
+    def _filled_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the array that a kernel fills for an output of a declared one."""
+        compute = self.kernel.compute_dtype
+        return dtype if compute is None or family(compute) != family(dtype) else compute
 
 
 def is_constant(arg: object) -> bool:
@@ -190,8 +205,28 @@ def _arrange(args: Sequence[Any], plan: Plan, kernel: Kernel) -> list[Any]:
     sizes = {label: size or 0 for label, size in plan.sizes}  # all are known where blocks are
     return [
         arg if operand is None or is_constant(arg) else _protect(_align(arg, operand, dims, plan.n_loop, sizes), kernel)
-        for arg, operand, dims in zip(args, plan.inputs, plan.signature.inputs, strict=True)
+        for arg, operand, dims in zip(_computable(args, kernel), plan.inputs, plan.signature.inputs, strict=True)
     ]
+
+
+def _computable(args: Sequence[Any], kernel: Kernel) -> Sequence[Any]:
+    """Return the arguments in the dtype that the kernel computes in."""
+    compute = kernel.compute_dtype
+    if compute is None:
+        return args
+    return [
+        arg if is_constant(arg) else _in_dtype(arg, dtype_for_kernel(arg.dtype, compute, f"argument {position}"))
+        for position, arg in enumerate(args)
+    ]
+
+
+def _in_dtype(array: Array, dtype: np.dtype[Any] | None) -> Array:
+    return array if dtype is None else astype(array, dtype, _library([array]))
+
+
+def _back(output: Array, own: Sequence[DType], compute: np.dtype[Any], what: str, expected: Expectation) -> Array:
+    dtype = dtype_of_results(output.dtype, own, compute, what)
+    return output if dtype is None else cast_output(output, dtype, what, expected)
 
 
 def _align(array: Array, operand: Operand, dims: Sequence[CoreDim], n_loop: int, sizes: Mapping[str, int]) -> Array:
@@ -308,7 +343,12 @@ def _seen(runner: BlockRunner, args: Sequence[Any], plan: Plan) -> Iterator[str]
         loop = (1,) * (plan.n_loop - operand.n_loop) + operand.loop_shape
         pairs = zip(dims, operand.core_shape, strict=True)
         core = tuple(sizes[dim.label] if dim.stretches else size for dim, size in pairs)
-        yield f"{arg.dtype}{shape_text(core if runner.kernel.vectorize else (*loop, *core))}"
+        dtype = _seen_dtype(arg.dtype, runner.kernel.compute_dtype)
+        yield f"{dtype}{shape_text(core if runner.kernel.vectorize else (*loop, *core))}"
+
+
+def _seen_dtype(own: DType, compute: np.dtype[Any] | None) -> DType:
+    return own if compute is None or family(numpy_dtype(own)) != family(compute) else compute
 
 
 def _describe(arg: Any) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ._blocks import BlockRunner, input_shapes, is_constant
 from ._casting import numpy_dtype
+from ._compute_dtype import dtype_for_kernel
 from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
 from ._kernel import Kernel
 from ._options import Options, OutputSizes
@@ -87,6 +88,7 @@ def make_call(
     kernel: Kernel, signature: Signature, args: Sequence[Any], keywords: Keywords, options: Options, lowering: Lowering
 ) -> Call:
     """Return the call of `kernel` on converted arguments with core dims last."""
+    _check_compute_dtype(kernel, args)
     shapes = input_shapes(args, signature, lowering.shape)
     sizes: OutputSizes = ()
     if options.output_sizes:
@@ -106,6 +108,14 @@ def input_dtype(arg: Any) -> InputDType:
     if is_constant(arg):
         return np.dtype(bool) if isinstance(arg, bool) else type(arg)
     return numpy_dtype(arg.dtype)
+
+
+def _check_compute_dtype(kernel: Kernel, args: Sequence[Any]) -> None:
+    """Refuse arguments of integers that the kernel's own dtype does not hold."""
+    if kernel.compute_dtype is not None:
+        for position, arg in enumerate(args):
+            if not is_constant(arg):
+                dtype_for_kernel(arg.dtype, kernel.compute_dtype, f"argument {position}")
 
 
 def _find_dtypes(

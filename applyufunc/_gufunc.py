@@ -215,6 +215,9 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         Spread the items of ``vectorize=True`` over this many threads inside of each call of a kernel that takes NumPy
         arrays: for kernels that release the interpreter lock. Results, and which exception is raised, are those of one
         thread.
+    compute_dtype : dtype, optional
+        The dtype in which the kernel gets arrays of the same family: floats, complex numbers or integers. Outputs of
+        that family go back to `output_dtypes`, or else to what the arguments' own dtypes promote to.
     kernel_token : str, optional
         Dask: a stable identity for a kernel that has none, for deterministic names.
     meta : array or tuple of arrays, optional

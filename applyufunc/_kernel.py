@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ._compute_dtype import read_compute_dtype
 from ._options import KernelArrays, Options, Parameters
 from ._typing import KernelFunction
 
@@ -58,6 +59,7 @@ class Kernel:
     writable: bool = False
     thread_safe: bool = True
     threads: int = 1  # over which the items of a loop are spread
+    compute_dtype: np.dtype[Any] | None = None  # that it gets numbers of the same family in; None: their own
     token: str | None = None  # the caller's own identity for the kernel
     home: Home | None = None
 
@@ -89,7 +91,7 @@ class Kernel:
     def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[Any, ...]]:
         how: dict[str, Any] = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}
         how |= {"thread_safe": self.thread_safe, "token": self.token, "arrays_by_type": self.arrays_by_type}
-        how["threads"] = self.threads
+        how |= {"threads": self.threads, "compute_dtype": self.compute_dtype}
         if self.is_found_at_home:
             return _load_from_home, (self.home, self.name, how)
         if isinstance(self.func, MethodType) and _is_decorated(self.func):
@@ -108,6 +110,7 @@ def make_kernel(func: KernelFunction, options: Options, home: Home | None = None
         writable=options.writable,
         thread_safe=options.thread_safe,
         threads=options.threads,
+        compute_dtype=read_compute_dtype(options.compute_dtype),
         token=options.kernel_token,
         home=home,
     )

@@ -133,6 +133,7 @@ class Options:
     writable: bool = False
     thread_safe: bool = True
     threads: int = 1
+    compute_dtype: Any = None
     kernel_token: str | None = None
     meta: Any = None
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -155,6 +156,7 @@ class OptionKeywords(TypedDict, total=False):
     writable: bool
     thread_safe: bool
     threads: int
+    compute_dtype: Any
     kernel_token: str | None
     meta: Any
     kwargs: Mapping[str, Any] | None

@@ -26,7 +26,8 @@ __all__ = ["convert"]
 
 def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any, ...]:
     """Return each argument as an array, or as it is where it is a Python scalar or None."""
-    return _strengthen([_convert(arg, f"argument {position}") for position, arg in enumerate(args)])
+    converted = [_convert(arg, f"argument {position}") for position, arg in enumerate(args)]
+    return _strengthen(converted, keep_floats=kernel.compute_dtype is not None)
 
 
 def _convert(arg: Any, what: str) -> Any:
@@ -63,13 +64,13 @@ def _canonical_numpy(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, 
         return array.astype(canonical(array.dtype), copy=False)
 
 
-def _strengthen(args: Sequence[Any]) -> tuple[Any, ...]:
+def _strengthen(args: Sequence[Any], *, keep_floats: bool) -> tuple[Any, ...]:
     """Cast what is weakly typed, as a Python scalar that was traced is, to the common dtype of what is not."""
     strong = [arg.dtype for arg in args if not is_constant(arg) and not _is_weak(arg)]
     if not strong or not any(_is_weak(arg) or type(arg) is float for arg in args):
         return tuple(args)
     dtype = jnp.result_type(*strong)
-    return tuple(_cast_weak(arg, dtype) for arg in args)
+    return tuple(arg if keep_floats and type(arg) is float else _cast_weak(arg, dtype) for arg in args)
 
 
 def _cast_weak(arg: Any, dtype: np.dtype[Any]) -> Any:
