@@ -60,8 +60,23 @@ def _canonical_numpy(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, 
         raise ArgumentError(f"{what} is a masked array, whose mask JAX arrays cannot keep: fill it first")
     if not is_held(array.dtype):
         raise ArgumentError(f"{what} has dtype {array.dtype}, which JAX arrays cannot hold")
+    narrowed = canonical(array.dtype)
+    _check_integers(array, narrowed, what)
     with np.errstate(over="ignore"):  # as JAX converts
-        return array.astype(canonical(array.dtype), copy=False)
+        return array.astype(narrowed, copy=False)
+
+
+def _check_integers(array: np.ndarray[Any, Any], narrowed: np.dtype[Any], what: str) -> None:
+    """Refuse integers of 64 bits that 32 do not hold, which JAX itself would wrap around."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize <= narrowed.itemsize or not array.size:
+        return
+    limits = np.iinfo(narrowed)
+    for value in (int(array.min()), int(array.max())):
+        if not limits.min <= value <= limits.max:
+            raise ArgumentError(
+                f"{what} has {value}, which {narrowed}, what JAX arrays of {array.dtype} are without jax_enable_x64, "
+                f"cannot hold ({limits.min} to {limits.max})"
+            )
 
 
 def _strengthen(args: Sequence[Any], *, keep_floats: bool) -> tuple[Any, ...]:
