@@ -373,3 +373,20 @@ def test_scan_and_reduction_of_traced_parts_are_traced():
     for transform in (lambda f: f, jax.jit):
         np.testing.assert_array_equal(transform(mean)(x, x), 2 * (x * x).sum(-1))
         assert "callback" not in primitives(transform(mean), x, x)
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_explanation_says_that_the_kernel_is_traced(vectorize):
+    f = traced(rows_inner, "(n),(n)->()", vectorize=vectorize)
+    seen = []
+
+    def call(x):
+        seen.append(f.explain(x, x))
+        return f(x, x)
+
+    call(jnp.ones((2, 3)))
+    jax.jit(call)(jnp.ones((2, 3)))
+    for explanation in seen:
+        assert (explanation.way, explanation.n_calls, explanation.dtypes_from) == ("traced", 1, "returned")
+        assert "JAX traces the kernel" in str(explanation)
+    assert f.explain(np.ones((2, 3)), np.ones(3)).way == "direct"

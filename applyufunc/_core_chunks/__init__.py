@@ -12,6 +12,7 @@ from .._kernel import Kernel, function_name
 from .._options import Options
 from .._signature import Signature
 from ._concat import concat
+from ._counting import count_chunk_calls
 from ._overlap import Halo, Overlap
 from ._piecewise import EmptyPiece, PiecewiseKernel, ReductionRunner, State, in_parts, piecewise_kernel
 from ._reduction import Reduction
@@ -30,6 +31,7 @@ __all__ = [
     "ScanKernel",
     "State",
     "concat",
+    "count_chunk_calls",
     "in_pieces",
     "piecewise_kernel",
 ]

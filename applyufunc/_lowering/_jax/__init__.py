@@ -7,7 +7,7 @@ do one step each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._call import Call
+from ..._explanation import Execution, in_one_block
 from ..._kernel import Kernel
 from ..._typing import Array, Namespace, Shape
-from ._callback import call_back
+from ._callback import call_back, check_sizes
 from ._direct import call_directly, is_concrete, untraced
 from ._dtypes import canonical, default_dtype, narrow
 from ._entry import convert
@@ -28,6 +29,7 @@ __all__ = [
     "block_kind",
     "convert",
     "default_dtype",
+    "explain",
     "is_lazy",
     "is_traced",
     "lower",
@@ -80,3 +82,13 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if traces(call.kernel):
         return trace(call, arrays)
     return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays)
+
+
+def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
+    """Say that the kernel gets the whole arrays, directly, traced, or in a callback."""
+    if traces(call.kernel):
+        return in_one_block(call.plan, call.runner.array_positions, "traced")
+    is_direct = is_concrete(arrays)
+    if not is_direct:
+        check_sizes(call)
+    return in_one_block(call.plan, call.runner.array_positions, "direct" if is_direct else "callback")
