@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -112,7 +113,7 @@ def test_bounded_size_is_padded_and_counted_everywhere(way):
         "(n)->(k),()", vectorize=True, output_dtypes=(float, int), output_sizes={"k": au.UpTo(4, fill_value=np.nan)}
     )(distinct)
 
-    @settings(max_examples=8, suppress_health_check=list(HealthCheck), deadline=None)
+    @examples(8)
     @given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), max_size=3))
     def check(rows):
         x = np.array(rows, "f4").reshape(len(rows), 3)

@@ -11,7 +11,8 @@ import textwrap
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -55,10 +56,7 @@ SIDES = st.integers(0, 3)
 def test_traced_kernel_gives_what_a_plain_loop_gives(backend, way, declared):
     kernel, vectorize = TRACED[way]
 
-    @settings(
-        max_examples=min(backend.examples // 10, 10),
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
+    @examples(10)
     @given(st.lists(st.tuples(SIDES, st.booleans(), st.booleans()), max_size=3), SIDES, st.integers(0, 3), st.data())
     def check(loop, n, dropped, data):
         shapes = [[1 if thin[i] else thin[0] for thin in loop] for i in (1, 2)]

@@ -12,7 +12,8 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -51,7 +52,7 @@ KERNELS = {
 
 
 def test_threads_give_what_one_thread_gives(backend):
-    @settings(max_examples=min(30, backend.examples // 5), suppress_health_check=list(HealthCheck))
+    @examples(min(30, backend.examples // 5))
     @given(st.sampled_from(list(KERNELS)), st.lists(st.integers(0, 5), max_size=2), st.integers(0, 3), st.data())
     def check(kernel, loop, n, data):
         signature, function = KERNELS[kernel]
