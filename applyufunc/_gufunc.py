@@ -238,8 +238,10 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
     vectorize : bool, default False
         The kernel takes one item; it is called once for each. An argument without core dimensions arrives as a NumPy
         scalar.
-    kernel_arrays : {"numpy", "same"}, default "numpy"
-        What the kernel takes: NumPy arrays, or concrete arrays of the inputs' own library.
+    kernel_arrays : {"numpy", "same", "traced"}, optional
+        What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX traces,
+        so that JAX itself maps, differentiates and shards the kernel. By default JAX traces what ``jax.jit`` made, and
+        functions of its own; every other kernel takes NumPy arrays, and none is tried.
     core_chunks : {"merge", "refuse"}, Reduction, Scan, Overlap or callable, default "merge"
         Dask: what is done with a core dimension in several chunks. ``allow_rechunk=True`` and ``False`` say the same as
         the words. A `Reduction` works on them piece by piece; a binary ufunc, or a function of two states, such as
@@ -254,6 +256,13 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The kernel gets private copies that it may write into; otherwise its inputs are read-only.
     thread_safe : bool, default True
         False: one call of this kernel at a time in a process.
+    threads : int, default 1
+        Spread the items of ``vectorize=True`` over this many threads inside of each call of a kernel that takes NumPy
+        arrays: for kernels that release the interpreter lock. Results, and which exception is raised, are those of one
+        thread.
+    compute_dtype : dtype, optional
+        The dtype in which the kernel gets arrays of the same family: floats, complex numbers or integers. Outputs of
+        that family go back to `output_dtypes`, or else to what the arguments' own dtypes promote to.
     kernel_token : str, optional
         Dask: a stable identity for a kernel that has none, for deterministic names.
     meta : array or tuple of arrays, optional

@@ -20,6 +20,7 @@ __all__ = [
     "CALL_OPTIONS",
     "OPTION_NAMES",
     "CoreChunksRule",
+    "KernelArrays",
     "OptionKeywords",
     "Options",
     "OutputSize",
@@ -101,6 +102,8 @@ class CoreChunksRule:
     __slots__ = ()
 
 
+KernelArrays: TypeAlias = Literal["numpy", "same", "traced"]
+
 CoreChunks: TypeAlias = Literal["merge", "refuse"] | CoreChunksRule | Callable[..., Any]
 
 OutputSize: TypeAlias = int | UpTo | None
@@ -123,12 +126,14 @@ class Options:
     output_dtypes: Any = None
     output_sizes: tuple[tuple[str, SizeRule], ...] = ()
     vectorize: bool = False
-    kernel_arrays: Literal["numpy", "same"] = "numpy"
+    kernel_arrays: KernelArrays | None = None  # None: by the kernel's type
     core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
     allow_transfer: bool = False
     writable: bool = False
     thread_safe: bool = True
+    threads: int = 1
+    compute_dtype: Any = None
     kernel_token: str | None = None
     meta: Any = None
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -143,13 +148,15 @@ class OptionKeywords(TypedDict, total=False):
     output_dtypes: Any
     output_sizes: Mapping[str, Any] | None
     vectorize: bool | None
-    kernel_arrays: Literal["numpy", "same"]
+    kernel_arrays: KernelArrays | None
     core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
     allow_transfer: bool
     writable: bool
     thread_safe: bool
+    threads: int
+    compute_dtype: Any
     kernel_token: str | None
     meta: Any
     kwargs: Mapping[str, Any] | None
@@ -183,7 +190,9 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
         checked.setdefault("axes", None)
     elif checked.get("axes") is not None:
         checked.setdefault("axis", None)
-    return dataclasses.replace(base, **checked)
+    made = dataclasses.replace(base, **checked)
+    _check_threads(made)
+    return made
 
 
 def split_keywords(
@@ -247,6 +256,22 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
+def _check_threads(options: Options) -> None:
+    """Refuse threads where there is no loop, or where the kernel may not run in several."""
+    if options.threads == 1:
+        return
+    given = f"threads={options.threads}"
+    if not options.vectorize:
+        raise OptionError(f"{given} spreads the items of a loop, and there is none: pass vectorize=True with it")
+    if not options.thread_safe:
+        raise OptionError(f"{given} runs the kernel in several threads, and thread_safe=False allows one: drop either")
+    if options.kernel_arrays in ("same", "traced"):
+        raise OptionError(
+            f"{given} is for kernels that take NumPy arrays, got kernel_arrays={options.kernel_arrays!r}: what other "
+            f"libraries are set to holds for one thread"
+        )
+
+
 def _read_allow_rechunk(value: object) -> str:
     return "merge" if _flag(value, "allow_rechunk") else "refuse"
 
@@ -267,6 +292,16 @@ def _size(value: object, name: str) -> int:
     if size < 0 or isinstance(value, bool):  # bool has __index__
         raise OptionError(f"{name} takes an integer of at least 0, got {value!r}")
     return size
+
+
+def _threads(value: object, name: str) -> int:
+    try:
+        number = _size(value, name)
+    except OptionError:
+        number = 0
+    if not number:
+        raise OptionError(f"{name} takes an integer of at least 1, got {value!r}")
+    return number
 
 
 def _size_rules(value: object, name: str) -> tuple[tuple[str, SizeRule], ...]:
@@ -292,13 +327,10 @@ def _size_rule(value: Any, name: str) -> SizeRule:
         raise OptionError(f"{name} takes an int of at least 0, a callable, UpTo or None, got {value!r}") from None
 
 
-def _one_of(*allowed: str) -> Callable[[object, str], str]:
-    def check(value: object, name: str) -> str:
-        if value not in allowed:
-            raise OptionError(f"{name} takes {' or '.join(map(repr, allowed))}, got {value!r}")
-        return str(value)
-
-    return check
+def _kernel_arrays(value: object, name: str) -> str | None:
+    if value is not None and value not in ("numpy", "same", "traced"):
+        raise OptionError(f"{name} takes 'numpy', 'same' or 'traced', got {value!r}")
+    return None if value is None else str(value)
 
 
 _CORE_CHUNKS: Final = "'merge', 'refuse', a Reduction, Scan or Overlap, or a function that combines"
@@ -357,12 +389,13 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "output_sizes": _size_rules,
     "keepdims": _flag,
     "vectorize": _flag,
-    "kernel_arrays": _one_of("numpy", "same"),
+    "kernel_arrays": _kernel_arrays,
     "core_chunks": _core_chunks,
     "budget": _budget,
     "allow_transfer": _flag,
     "writable": _flag,
     "thread_safe": _flag,
+    "threads": _threads,
     "kernel_token": _text,
     "meta": _meta,
     "kwargs": _kwargs,

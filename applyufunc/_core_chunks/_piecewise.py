@@ -155,7 +155,7 @@ class PiecewiseKernel:
     def state_dtypes(self, input_dtypes: Sequence[InputDType]) -> tuple[np.dtype[Any], ...] | None:
         """Return the dtypes of the arrays of a state, as far as they were declared."""
         # Other libraries hold other dtypes, and may be told to narrow them: their own word is waited for.
-        if self.reduction.state_dtypes is None or self.chunk.arrays == "same":
+        if self.reduction.state_dtypes is None or self.chunk.arrays != "numpy":
             return None
         return declared_dtypes(self.reduction.state_dtypes, input_dtypes, self.reduction.signature.nout, np.dtype)
 

@@ -115,7 +115,7 @@ def _convert_keyword(
     _refuse_lazy(value, library, what)
     if lowering.is_lazy(arrays) and library != "jax":  # whose arrays never change
         value = copy_of(as_numpy(value, what) if library == "numpy" else value)
-    if kernel.arrays == "same":
+    if kernel.arrays != "numpy":
         return _as_block(as_numpy(value, what), what, lowering, arrays) if library == "numpy" else value
     _refuse_extended(value, library, what)
     check_transfer(value, options.allow_transfer, what)

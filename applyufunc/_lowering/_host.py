@@ -35,7 +35,7 @@ def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
     if array.dtype == object and not hasattr(arg, "__array__") and not isinstance(arg, (list, tuple)):
         raise ArgumentError(
             f"{what} is {_full_name(arg)}, expected an array, a sequence of numbers, a Python scalar or None"
-            f" (a kernel's own settings are passed by keyword)"
+            f" ({_cure_for(arg)})"
         )
     return array
 
@@ -70,6 +70,12 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
 def library_name(array: Array) -> str:
     """Return the name of the package that an array comes from, as messages say it."""
     return type(array).__module__.partition(".")[0]
+
+
+def _cure_for(arg: object) -> str:
+    if hasattr(type(arg), "materialise"):
+        return "a value of quax is taken inside of quax.quaxify"
+    return "a kernel's own settings are passed by keyword"
 
 
 def _why_leave_is_needed(array: Array) -> str:

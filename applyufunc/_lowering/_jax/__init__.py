@@ -1,7 +1,8 @@
 """Calls on JAX arrays: directly where the values are there, as one callback where they are traced.
 
-Eager and lazy are JAX's own: inside ``jit`` a call is staged even if its arguments are concrete, as calls of JAX's
-functions are. Implements the functions of `Lowering`; the modules below it do one step each.
+A kernel that JAX can trace needs neither. Eager and lazy are JAX's own: inside ``jit`` a call is staged even if its
+arguments are concrete, as calls of JAX's functions are. Implements the functions of `Lowering`; the modules below it
+do one step each.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import numpy as np
 from ..._call import Call
 from ..._errors import warn_caller
 from ..._explanation import Execution, Way, in_one_block
+from ..._kernel import Kernel
 from ..._typing import Array, Namespace, Shape
 from ._callback import call_back, check_sizes
 from ._direct import call_directly, common_device, is_concrete, untraced
 from ._dtypes import canonical, default_dtype, narrow, narrowing_texts
 from ._entry import convert
+from ._traced import trace
 
 __all__ = [
     "as_block",
@@ -34,6 +37,7 @@ __all__ = [
     "namespace",
     "narrow",
     "shape",
+    "traces",
     "untraced",
 ]
 
@@ -53,6 +57,11 @@ def is_lazy(arrays: Sequence[Array]) -> bool:
     return not is_concrete(arrays)
 
 
+def traces(kernel: Kernel) -> bool:
+    """Tell a kernel that JAX runs itself, batches, differentiates and shards."""
+    return kernel.is_traced_by("jax")
+
+
 def is_traced(value: object) -> bool:
     """Tell a value that stands for what a transformation will put there."""
     return isinstance(value, jax.core.Tracer)
@@ -70,14 +79,18 @@ def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs: of the kernel itself, or of a callback that will run it."""
+    """Return the outputs: of the kernel itself, traced or called, or of a callback that will run it."""
     for text in _warnings(call):
         warn_caller(text, UserWarning)  # the category of JAX's own
+    if traces(call.kernel):
+        return trace(call, arrays)
     return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays)
 
 
 def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
-    """Say that the kernel gets the whole arrays, directly or in a callback."""
+    """Say that the kernel gets the whole arrays, directly, traced, or in a callback."""
+    if traces(call.kernel):
+        return in_one_block(call.plan, call.runner.array_positions, "traced", _warnings(call))
     is_direct = is_concrete(arrays)
     if is_direct:
         common_device(arrays, call.runner)

@@ -46,7 +46,8 @@ def identify(runner: BlockRunner) -> Identified:
 
 def _identity(runner: BlockRunner) -> tuple[Any, ...]:
     kernel = runner.kernel
-    how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe)
+    inside = (kernel.thread_safe, kernel.threads, kernel.compute_dtype)
+    how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, inside)
     constants = tuple((position, _identity_of(value)) for position, value in runner.constants)
     keywords = tuple((name, _keyword_identity(value)) for name, value in runner.keywords.items())
     sizes = tuple((label, repr(size)) for label, size in runner.output_sizes)
