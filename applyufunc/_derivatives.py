@@ -216,7 +216,7 @@ def _renamed(signature: Signature, sized: Collection[str]) -> Mapping[str, CoreD
     renamed: dict[str, CoreDim] = {}
     for dim in (dim for dims in signature.outputs for dim in dims):
         if dim.label not in renamed and (dim.expression is not None or (dim.label in of_inputs and dim.label in sized)):
-            stem = f"{'' if dim.expression or dim.size is not None else dim.label}_out"
+            stem = "out" if dim.expression is not None or dim.size is not None else f"{dim.label}_out"
             name = next(name for name in (stem, *(f"{stem}{n}" for n in range(2, 99))) if name not in taken)
             taken.add(name)
             renamed[dim.label] = CoreDim(name)

@@ -91,7 +91,9 @@ class GUFunc(BoundKernel, Generic[P, R]):
         if instance is None or bind is None:
             return self
         given = {kind: getattr(self._options, kind) for kind in RULE_KINDS}
-        bound: dict[str, Any] = {kind: rule.__get__(instance, owner) for kind, rule in given.items() if hasattr(rule, "__get__")}
+        bound: dict[str, Any] = {
+            kind: rule.__get__(instance, owner) for kind, rule in given.items() if hasattr(rule, "__get__")
+        }
         options = make_options(self._options, bound) if bound else self._options
         return GUFunc(bind(self.__wrapped__, instance, owner), self._signature, options)
 

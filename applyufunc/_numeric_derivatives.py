@@ -55,7 +55,7 @@ class NumericJacobian:
             for place, found in columns.items():
                 found.append(np.moveaxis(changes[place // signature.nin], 0, -1))
         joined = {place: np.concatenate(found, axis=-1) for place, found in columns.items()}
-        return {place: array.reshape(*array.shape[:-1], *core) for place, array in joined.items()}
+        return {place: array.reshape((*array.shape[:-1], *core)) for place, array in joined.items()}
 
     def _no_column(self, blocks: _Blocks, place: int) -> _Block:
         """Return a part of the Jacobian before any column of it is found."""
@@ -94,12 +94,12 @@ def _directions(block: _Block, core: Sequence[int]) -> Iterator[_Block]:
     n_at_once = max(1, _BYTES // max(1, block.nbytes))
     for start in range(0, n_elements, n_at_once):
         units = np.eye(min(n_at_once, n_elements - start), n_elements, start)
-        yield units.reshape(len(units), *(1,) * (block.ndim - len(core)), *core)
+        yield units.reshape((len(units), *(1,) * (block.ndim - len(core)), *core))
 
 
 def _slope(above: _Block, below: _Block, width: _Block) -> _Block:
     change: _Block = above.astype(np.result_type(above, np.float64)) - below
-    change /= 2 * width.reshape(*width.shape, *(1,) * (change.ndim - width.ndim))
+    change /= 2 * width.reshape((*width.shape, *(1,) * (change.ndim - width.ndim)))
     return change
 
 

@@ -42,12 +42,12 @@ def differentiable(function: Staged, runner: BlockRunner, derivatives: Derivativ
     linear = _Linear(runner, derivatives, run)
 
     def rule(given: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        primals = tuple(map(jnp.asarray, given))  # an eager grad hands over a kind of Python float
+        primals = tuple(map(jnp.asarray, given))  # an eager call hands over Python floats as they are
         active = tuple(place for place, pair in enumerate(zip(primals, tangents, strict=True)) if _has_tangent(*pair))
         outputs = guarded(*primals)
         results = list(map(zero_from_primal, outputs))
         if active and linear.smooth_outputs:
-            found = linear.tangents(primals, outputs, [tangents[place] for place in active], active)
+            found = linear.tangents(primals, outputs, [jnp.asarray(tangents[place]) for place in active], active)
             for position, tangent in zip(linear.smooth_outputs, found, strict=True):
                 results[position] = tangent
         return outputs, tuple(results)

@@ -71,8 +71,13 @@ def _split(operands: Sequence[Any], linear: LinearMap) -> tuple[Sequence[Any], S
 
 
 def _push(*operands: Array, linear: LinearMap, active: tuple[int, ...]) -> list[Array]:
-    primals, outputs, tangents = _split(operands, linear)
+    primals, outputs, tangents = map(_as_arrays, _split(operands, linear))
     return list(linear.push(primals, outputs, tangents, active))
+
+
+def _as_arrays(operands: Sequence[Any]) -> list[Array]:
+    """Return the operands as arrays: an eager gradient keeps scalars as a kind of Python float."""
+    return list(map(jnp.asarray, operands))
 
 
 def _output_types(*operands: Any, linear: LinearMap, active: tuple[int, ...]) -> list[Any]:
@@ -101,7 +106,8 @@ def _transpose(
         for position, tangent in zip(active, tangents, strict=True)
         if ad.is_undefined_primal(tangent)
     }
-    found = linear.pull(primals, outputs, list(map(ad.instantiate_zeros, cotangents)), wanted)
+    given = list(map(ad.instantiate_zeros, cotangents))
+    found = linear.pull(_as_arrays(primals), _as_arrays(outputs), given, wanted)
     return [None] * (len(primals) + len(outputs)) + [found.get(position) for position in active]
 
 
