@@ -139,8 +139,7 @@ def rule_signature(
 def rule_options(kind: RuleKind, options: Options, signature: Signature) -> Options:
     """Return the options of a rule that inherits those of its kernel, for calls of it by itself."""
     sizes = _rule_sizes(kind, signature, options.output_sizes)
-    plain = _without_rules(options)
-    return dataclasses.replace(plain, axes=None, axis=None, keepdims=False, output_dtypes=None, output_sizes=sizes)
+    return dataclasses.replace(_inherited(options), output_sizes=sizes)
 
 
 def rule_kernel(rule: Rule, *, primal: BlockRunner, wanted: tuple[int, ...]) -> Kernel:
@@ -176,18 +175,19 @@ def _read_rule(kind: RuleKind, given: Any, call: Call) -> Rule:
     name = f"{call.kernel.name}: {kind}"
     if given in NUMERIC_STEPS:
         kernel = dataclasses.replace(call.kernel, name=name, token=None, home=None)
-        return Rule(kind, kernel, _without_rules(call.options), step=given)
+        return Rule(kind, kernel, _inherited(call.options), step=given)
     if isinstance(given, BoundKernel):
         kernel, signature, options = given._parts
         takes_outputs = kind == "vjp" and signature.nin != call.runner.signature.nin + call.runner.signature.nout
         return Rule(kind, dataclasses.replace(kernel, name=name), options, takes_outputs)
-    # No token: it stands for the kernel's own function.
-    kernel = dataclasses.replace(make_kernel(given, call.options), name=name, token=None)
-    return Rule(kind, kernel, dataclasses.replace(_without_rules(call.options), kwargs={}))
+    options = _inherited(call.options)
+    return Rule(kind, dataclasses.replace(make_kernel(given, options), name=name), options)
 
 
-def _without_rules(options: Options) -> Options:
-    return dataclasses.replace(options, jac=None, vjp=None, jvp=None, core_chunks="merge", meta=None)
+def _inherited(options: Options) -> Options:
+    """Return what of a kernel's options holds for its derivatives; the keywords come with each call."""
+    kept = {name: getattr(options, name) for name in ("vectorize", "kernel_arrays", "writable", "thread_safe")}
+    return Options(**kept, allow_transfer=options.allow_transfer)
 
 
 def _check_signature(kind: RuleKind, rule: BoundKernel, signature: Signature) -> None:

@@ -83,9 +83,9 @@ class _Linear:
         """Return the tangents of the smooth outputs, such that JAX can turn them round as far as there are rules."""
         if not self._derivatives.rules:
             raise self._refusal(
-                f"has no derivative, but is differentiated with respect to argument(s) {self._named(active)}: pass "
-                f"jac=, vjp= or jvp= with a kernel for it (to a derivative kernel too, as a gufunc object), or apply "
-                f"jax.lax.stop_gradient to what is held fixed"
+                f"has no derivative, but is differentiated with respect to argument(s) {self._named(active)}: give "
+                f"gufunc or apply_ufunc a kernel for jac=, vjp= or jvp= (a derivative takes them as a gufunc object), "
+                f"or apply jax.lax.stop_gradient to what is held fixed"
             )
         has_jac_alone = self._derivatives.vjp is None and self._derivatives.jvp is None
         push = self.push if has_jac_alone else partial(push_tangents, self)

@@ -21,12 +21,11 @@ __all__ = ["unbroadcast"]
 def unbroadcast(cotangent: Array, target: Any) -> Array:
     """Return a cotangent of the shape and dtype of `target`, the type of an argument."""
     n_new = cotangent.ndim - target.ndim
-    stretched = (
-        n_new + axis for axis, size in enumerate(target.shape) if size == 1 and cotangent.shape[n_new + axis] != 1
-    )
-    axes = (*range(n_new), *stretched)
-    summed = jnp.sum(cotangent, axes, keepdims=True) if axes else cotangent
-    return _vary_alike(summed.reshape(target.shape).astype(target.dtype), target)
+    sizes = enumerate(zip(cotangent.shape[n_new:], target.shape, strict=True), n_new)
+    axes = (*range(n_new), *(axis for axis, (size, wanted) in sizes if wanted == 1 != size))
+    if axes:
+        cotangent = jnp.squeeze(jnp.sum(cotangent, axes, keepdims=True), tuple(range(n_new)))
+    return _vary_alike(cotangent.astype(target.dtype), target)
 
 
 def _vary_alike(cotangent: Array, target: Any) -> Array:
