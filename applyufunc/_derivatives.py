@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ from ._call import Call
 from ._errors import OptionError, OutputShapeError
 from ._kernel import Kernel, describes_itself, make_kernel
 from ._numeric_derivatives import NumericJacobian
-from ._options import NUMERIC_STEPS, Options, OutputSize, OutputSizes, SizeRule, UpTo
+from ._options import Options, OutputSize, OutputSizes, SizeRule, UpTo
 from ._plan import make_plan
 from ._returned import kind_text
 from ._signature import CoreDim, Signature
@@ -102,7 +103,7 @@ def check_rules(options: Options, signature: Signature) -> None:
         rule = getattr(options, kind)
         if isinstance(rule, BoundKernel):
             _check_signature(kind, rule, signature)
-    if options.jac in NUMERIC_STEPS and options.kernel_arrays != "numpy":
+    if isinstance(options.jac, str) and options.kernel_arrays != "numpy":
         raise OptionError(f"jac={options.jac!r} calls the kernel on NumPy arrays: it takes kernel_arrays='numpy'")
 
 
@@ -153,7 +154,8 @@ def rule_kernel(rule: Rule, *, primal: BlockRunner, wanted: tuple[int, ...]) -> 
     constants = dict(primal.constants)
     ignored = frozenset(place for place in wanted if rule.kind != "jvp" and place % primal.signature.nin in constants)
     sizes = _rule_sizes(rule.kind, primal.signature, primal.output_sizes)
-    func = _RuleFunction(rule.kernel.func, signature.nout, _selected(signature, wanted), wanted, ignored, sizes)
+    selected = _selected(signature, wanted)
+    func = _RuleFunction(rule.kernel.func, primal.kernel, signature.nout, selected, wanted, ignored, sizes)
     return dataclasses.replace(rule.kernel, func=func)
 
 
@@ -173,9 +175,9 @@ def rule_runner(
 
 def _read_rule(kind: RuleKind, given: Any, call: Call) -> Rule:
     name = f"{call.kernel.name}: {kind}"
-    if given in NUMERIC_STEPS:
+    if isinstance(given, str):
         kernel = dataclasses.replace(call.kernel, name=name, token=None, home=None)
-        return Rule(kind, kernel, _inherited(call.options), step=given)
+        return Rule(kind, kernel, _inherited(call.options), step=given)  # type: ignore[arg-type]  # one of NUMERIC_STEPS
     if isinstance(given, BoundKernel):
         kernel, signature, options = given._parts
         takes_outputs = kind == "vjp" and signature.nin != call.runner.signature.nin + call.runner.signature.nout
@@ -217,7 +219,7 @@ def _renamed(signature: Signature, sized: Collection[str]) -> Mapping[str, CoreD
     for dim in (dim for dims in signature.outputs for dim in dims):
         if dim.label not in renamed and (dim.expression is not None or (dim.label in of_inputs and dim.label in sized)):
             stem = "out" if dim.expression is not None or dim.size is not None else f"{dim.label}_out"
-            name = next(name for name in (stem, *(f"{stem}{n}" for n in range(2, 99))) if name not in taken)
+            name = next(name for name in chain((stem,), (f"{stem}{n}" for n in count(2))) if name not in taken)
             taken.add(name)
             renamed[dim.label] = CoreDim(name)
     return renamed
@@ -234,9 +236,8 @@ def _rule_sizes(
     if kind == "vjp":
         return ()
     renamed = _renamed(signature, [label for label, _ in sizes]) if kind == "jac" else {}
-    return tuple(
-        (renamed[label].label if label in renamed else label, _padded_with_zero(size)) for label, size in sizes
-    )
+    labels = {label: dim.label for label, dim in renamed.items()}
+    return tuple((labels.get(label, label), _padded_with_zero(size)) for label, size in sizes)
 
 
 def _padded_with_zero(size: SizeRule | OutputSize) -> SizeRule | OutputSize:
@@ -262,6 +263,7 @@ class _RuleFunction:
     """A rule as a function that returns the wanted outputs, each as an array."""
 
     func: KernelFunction
+    primal: Kernel
     n_outputs: int  # that the function returns
     signature: Signature  # with the wanted outputs alone
     wanted: tuple[int, ...]
@@ -269,7 +271,8 @@ class _RuleFunction:
     output_sizes: OutputSizes
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        returned = self._unpack(self.func(*args, **keywords))
+        with self.primal.guard():  # what is not safe to run twice at once has a state that its derivatives share
+            returned = self._unpack(self.func(*args, **keywords))
         values = [None if place in self.ignored else returned[place] for place in self.wanted]
         if any(value is None for value in values):
             values = self._without_none(values, args)

@@ -6,6 +6,8 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -694,6 +696,23 @@ def test_rules_get_the_keywords_of_the_kernel():
         g = lambda x, differentiated=differentiated: differentiated(x, scale=3, table=table)
         assert float(jax.grad(g)(1.0)) == 6
         assert float(jax.jit(jax.grad(g))(1.0)) == 6
+
+
+def test_a_kernel_and_its_derivative_share_a_state_that_is_not_thread_safe():
+    running = []
+
+    def noted(result):
+        running.append(1)
+        time.sleep(0.01)
+        assert len(running) == 1
+        running.pop()
+        return result
+
+    f = au.gufunc("()->()", output_dtypes=float, thread_safe=False)(lambda x: noted(np.sin(x)))
+    f.vjp(lambda x, ct: noted(np.cos(x) * ct))
+    with ThreadPoolExecutor(4) as pool:
+        tasks = [pool.submit(jax.jit(g), 0.0) for g in (f, jax.grad(f)) * 4]
+        assert [float(task.result()) for task in tasks] == [0, 1] * 4
 
 
 def test_vjp_may_take_the_outputs_too():

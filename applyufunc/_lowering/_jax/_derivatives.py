@@ -125,11 +125,8 @@ class _Linear:
 
     def _jvp(self, rule: Rule, primals: Sequence[Array], tangents: dict[int, Array]) -> dict[int, Array]:
         """Return the tangents of the smooth outputs by the jvp kernel."""
-        n_core = self.n_core_inputs
-        filled = [
-            tangents[place] if place in tangents else _zeros(primal, n_core[place])
-            for place, primal in enumerate(primals)
-        ]
+        pairs = enumerate(zip(primals, self.n_core_inputs, strict=True))
+        filled = [tangents[place] if place in tangents else _zeros(*pair) for place, pair in pairs]
         dtypes = [_tangent_dtype(dtype) for dtype in self._dtypes]
         return self._outputs_of(rule, self.smooth_outputs, dtypes, [*primals, *filled])
 
@@ -143,10 +140,8 @@ class _Linear:
     ) -> dict[int, Array]:
         """Return the cotangents of the wanted arguments by the vjp kernel, with all loop dims of the call."""
         given = dict(zip(self.smooth_outputs, cotangents, strict=True))
-        n_core = self.n_core_outputs
-        filled = [
-            given[place] if place in given else _zeros(output, n_core[place]) for place, output in enumerate(outputs)
-        ]
+        pairs = enumerate(zip(outputs, self.n_core_outputs, strict=True))
+        filled = [given[place] if place in given else _zeros(*pair) for place, pair in pairs]
         positions = self._runner.array_positions
         arrays = [*primals, *(outputs if rule.takes_outputs else ()), *filled]
         dtypes = self._input_dtypes(primals)
@@ -209,11 +204,8 @@ class _Linear:
 
     def _check_real(self, step: str, primals: Sequence[Array], active: tuple[int, ...]) -> None:
         """Refuse complex numbers, among which one small step does not say all."""
-        strange = tuple(place for place in active if jnp.issubdtype(primals[place].dtype, np.complexfloating))
-        has_complex_output = any(
-            jnp.issubdtype(self._dtypes[place], np.complexfloating) for place in self.smooth_outputs
-        )
-        if strange or (step == "complex-step" and has_complex_output):
+        strange = tuple(place for place in active if _is_complex(primals[place].dtype))
+        if strange or (step == "complex-step" and any(map(_is_complex, self._dtypes))):
             what = f"argument(s) {self._named(strange)}" if strange else "an output"
             raise self._refusal(
                 f"has jac={step!r}, which is for real numbers, but {what} is complex: give it a kernel for jac, vjp or "
