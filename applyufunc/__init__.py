@@ -1,7 +1,7 @@
 """Apply a function on small arrays to large ones, by a gufunc signature, on NumPy, Dask, JAX and array-API arrays."""
 
 from . import reductions
-from ._apply import apply_ufunc
+from ._apply import apply_ufunc, explain
 from ._core_chunks import Overlap, Reduction, Scan
 from ._errors import (
     AlignmentError,
@@ -20,6 +20,7 @@ from ._errors import (
     UnknownDTypeError,
     UnknownSizeError,
 )
+from ._explanation import Explanation
 from ._failures import reraise
 from ._gufunc import GUFunc, gufunc
 from ._lazy_apply import lazy_apply
@@ -35,6 +36,7 @@ __all__ = [
     "AxisError",
     "CoreDim",
     "DimensionError",
+    "Explanation",
     "GUFunc",
     "KernelError",
     "OptionError",
@@ -52,6 +54,7 @@ __all__ = [
     "UpTo",
     "allow_transfer",
     "apply_ufunc",
+    "explain",
     "gufunc",
     "lazy_apply",
     "reductions",

@@ -1,4 +1,4 @@
-"""`apply_ufunc`: one call of a kernel by a signature, unbound."""
+"""`apply_ufunc` and `explain`: one call of a kernel by a signature, unbound, and what it would do."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any, overload
 from ._derivatives import check_rules
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
+from ._explain import explain_call
+from ._explanation import Explanation
 from ._gufunc import read_signature
-from ._kernel import function_name, make_kernel, parameters_of
+from ._kernel import Kernel, function_name, make_kernel, parameters_of
 from ._options import OPTION_NAMES, Options, make_options, split_keywords
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
 
-__all__ = ["apply_ufunc"]
+__all__ = ["apply_ufunc", "explain"]
 
 
 @overload
@@ -60,6 +62,7 @@ def apply_ufunc(
     See Also
     --------
     gufunc : The same, bound once.
+    explain : What a call would do.
 
     Examples
     --------
@@ -72,6 +75,73 @@ def apply_ufunc(
     >>> au.apply_ufunc(np.vecdot, None, np.ones((2, 3)), np.ones(3)).shape
     (2,)
     """
+    return evaluate(*_read_call(func, signature, args, options_and_keywords))
+
+
+def explain(
+    func: Callable[..., Any], signature: str | Signature | None = None, /, *args: Any, **options_and_keywords: Any
+) -> Explanation:
+    """
+    Return what `apply_ufunc` would do with the same arguments, without doing it.
+
+    The kernel is not called, not even to learn dtypes, and nothing is computed.
+
+    Parameters
+    ----------
+    func : callable
+        The kernel, as for `apply_ufunc`.
+    signature : str, Signature or None
+        The signature, as for `apply_ufunc`.
+    *args : array, scalar or None
+        One for each input of the signature.
+    **options_and_keywords
+        The options of `gufunc`, and the kernel's own keywords.
+
+    Returns
+    -------
+    Explanation
+        Dims, what is rechunked from what to what and why, bytes, blocks, calls of the kernel, tasks: fields to read,
+        and a text by ``str``.
+
+    Raises
+    ------
+    SignatureError, DimensionError, AxisError, OptionError, ArgumentError
+        Before any work, as `apply_ufunc` does.
+    AlignmentError, UnknownDTypeError, UnknownSizeError
+        Where a lazy result could not be built.
+
+    See Also
+    --------
+    GUFunc.explain : The same, bound once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import applyufunc as au
+    >>> print(au.explain(np.vecdot, None, np.ones((2, 3)), np.ones(3)))
+    kernel 'vecdot', signature '(n),(n)->()'
+    <BLANKLINE>
+    operands
+      argument 0      float64; loop -1: 2; core n: 3
+      argument 1      float64; core n: 3
+      output 0        dtype not known yet; loop -1: 2
+    <BLANKLINE>
+    run
+      blocks          1, the whole arrays, to which the kernel is applied at once
+      largest block   48 B
+      kernel calls    1, one for each block
+      output dtypes   those that the kernel returns
+    """
+    return explain_call(*_read_call(func, signature, args, options_and_keywords))
+
+
+def _read_call(
+    func: Callable[..., Any],
+    signature: str | Signature | None,
+    args: tuple[Any, ...],
+    options_and_keywords: Mapping[str, Any],
+) -> tuple[Kernel, Signature, tuple[Any, ...], Options]:
+    """Return a call as `evaluate` takes it."""
     parsed = _read(signature, func, args, options_and_keywords)
     chosen, own = split_keywords(
         options_and_keywords, parameters_of(func, parsed.nin), OPTION_NAMES, function_name(func)
@@ -80,7 +150,7 @@ def apply_ufunc(
     if own:
         options = make_options(options, {"kwargs": {**options.kwargs, **own}})
     check_rules(options, parsed)
-    return evaluate(make_kernel(func, options), parsed, args, options)
+    return make_kernel(func, options), parsed, args, options
 
 
 def _read(signature: object, func: object, args: Sequence[Any], keywords: Mapping[str, Any]) -> Signature:

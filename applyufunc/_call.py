@@ -7,7 +7,7 @@ What differs between array libraries comes in as a `Lowering`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ import numpy as np
 from ._blocks import BlockRunner, input_shapes, is_constant
 from ._casting import numpy_dtype
 from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
+from ._explanation import DTypeSource, Execution
 from ._kernel import Kernel
 from ._options import Options, OutputSizes
 from ._plan import Plan, core_sizes, fix_output_sizes, make_plan
@@ -31,9 +32,10 @@ __all__ = ["Call", "Lowering", "input_dtype", "make_call"]
 class Call:
     """One call: what runs on a block, the dims and sizes of the whole, and the options."""
 
-    runner: BlockRunner  # its dtypes are the outputs'; None only where the lowering is eager
+    runner: BlockRunner  # its dtypes are the outputs'; None where the lowering is eager, or the call only explained
     plan: Plan  # of the whole arrays
     options: Options
+    dtypes_from: DTypeSource
 
     @property
     def kernel(self) -> Kernel:
@@ -79,11 +81,27 @@ class Lowering(Protocol):
     def lower(self, call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Return the outputs of a call, core dims last."""
 
+    def explain(
+        self, call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]
+    ) -> Execution:
+        """Return what `lower` would do, and `finish` with its outputs; run and warn of nothing."""
+
 
 def make_call(
-    kernel: Kernel, signature: Signature, args: Sequence[Any], keywords: Keywords, options: Options, lowering: Lowering
+    kernel: Kernel,
+    signature: Signature,
+    args: Sequence[Any],
+    keywords: Keywords,
+    options: Options,
+    lowering: Lowering,
+    *,
+    may_try: bool = True,
 ) -> Call:
-    """Return the call of `kernel` on converted arguments with core dims last."""
+    """
+    Return the call of `kernel` on converted arguments with core dims last.
+
+    Without `may_try` the kernel is not called, and where its dtypes take a call to learn, the call has none.
+    """
     shapes = input_shapes(args, signature, lowering.shape)
     sizes: OutputSizes = ()
     if options.output_sizes:
@@ -91,9 +109,9 @@ def make_call(
     plan = make_plan(signature, shapes, sizes)
     constants = tuple((position, arg) for position, arg in enumerate(args) if is_constant(arg))
     runner = BlockRunner(kernel, signature, constants, keywords, sizes, dtypes=None)
-    dtypes = _find_dtypes(runner, plan, args, options, lowering)
-    found = dtypes is not None and _wanted_dtypes(options) is None
-    return Call(dataclasses.replace(runner, dtypes=dtypes, found=found), plan, options)
+    source, dtypes = _find_dtypes(runner, plan, args, options, lowering, may_try)
+    found = dtypes is not None and source != "declared"
+    return Call(dataclasses.replace(runner, dtypes=dtypes, found=found), plan, options, source)
 
 
 def input_dtype(arg: Any) -> InputDType:
@@ -106,28 +124,30 @@ def input_dtype(arg: Any) -> InputDType:
 
 
 def _find_dtypes(
-    runner: BlockRunner, plan: Plan, args: Sequence[Any], options: Options, lowering: Lowering
-) -> tuple[np.dtype[Any], ...] | None:
-    """Return the outputs' dtypes, or None where the kernel's own word is waited for."""
+    runner: BlockRunner, plan: Plan, args: Sequence[Any], options: Options, lowering: Lowering, may_try: bool
+) -> tuple[DTypeSource, tuple[np.dtype[Any], ...] | None]:
+    """Return where the outputs' dtypes come from, and them, or None where the kernel's own word is waited for."""
     input_dtypes = tuple(map(input_dtype, args))
     arrays = [arg for arg in args if not is_constant(arg)]
     wanted = _wanted_dtypes(options)
     if wanted is not None:
         default_dtype = partial(lowering.default_dtype, arrays=arrays)
         declared = declared_dtypes(wanted, input_dtypes, runner.signature.nout, default_dtype)
-        return tuple(lowering.narrow(dtype, declared=True) for dtype in declared)
+        return "declared", tuple(lowering.narrow(dtype, declared=True) for dtype in declared)
     if not lowering.is_lazy(arrays) and not plan.is_empty:
-        return None
-
-    return tuple(
-        lowering.narrow(dtype, declared=False)
-        for dtype in _discover_dtypes(runner, plan, input_dtypes, arrays, lowering)
-    )
+        return "returned", None
+    source, dtypes = _discover_dtypes(runner, plan, input_dtypes, arrays, lowering, may_try)
+    return source, None if dtypes is None else tuple(lowering.narrow(dtype, declared=False) for dtype in dtypes)
 
 
 def _discover_dtypes(
-    runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType], arrays: Sequence[Array], lowering: Lowering
-) -> tuple[np.dtype[Any], ...]:
+    runner: BlockRunner,
+    plan: Plan,
+    input_dtypes: Sequence[InputDType],
+    arrays: Sequence[Array],
+    lowering: Lowering,
+    may_try: bool,
+) -> tuple[DTypeSource, tuple[np.dtype[Any], ...] | None]:
     """Return the outputs' dtypes as the kernel shows them, on blocks such as it will get."""
 
     def as_block(array: np.ndarray[Any, Any]) -> Array:
@@ -135,7 +155,7 @@ def _discover_dtypes(
 
     block_kind = () if runner.kernel.arrays == "numpy" else lowering.block_kind(arrays)
     with lowering.untraced():
-        return discovered_dtypes(runner, plan, input_dtypes, as_block, block_kind)
+        return discovered_dtypes(runner, plan, input_dtypes, as_block, block_kind, may_try=may_try)
 
 
 def _wanted_dtypes(options: Options) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 from ._blocks import BlockRunner
 from ._casting import numpy_dtype
 from ._errors import OptionError, UnknownDTypeError
+from ._explanation import DTypeSource
 from ._identity import IdentityMap, is_plain
 from ._options import UpTo
 from ._plan import Operand, Plan
@@ -64,14 +65,29 @@ def discovered_dtypes(
     input_dtypes: Sequence[InputDType],
     as_block: Callable[[Array], Array],
     block_kind: tuple[Any, ...],
-) -> tuple[np.dtype[Any], ...]:
+    *,
+    may_try: bool = True,
+) -> tuple[DTypeSource, tuple[np.dtype[Any], ...] | None]:
     """
     Return the NumPy dtypes that the kernel itself shows: from its table, else from one call on made-up values.
 
-    `as_block` turns those into what the kernel takes, and `block_kind` tells it from what else it could take.
+    `as_block` turns those into what the kernel takes, and `block_kind` tells it from what else it could take. Without
+    `may_try` that call is not made, and None stands for what it would show.
     """
     table = _table_dtypes(runner, input_dtypes)
-    return table if table is not None else _remembered(runner, plan, input_dtypes, as_block, block_kind)
+    if table is not None:
+        return "table", table
+    memory, key = _memory_of(runner, plan, input_dtypes, block_kind)
+    found = memory.get(key)
+    if found is not None:
+        return "remembered", found
+    _check_probe_size(runner, plan)
+    if not may_try:
+        return "trial call", None
+    if len(memory) >= _REMEMBERED:
+        memory.clear()
+    found = memory[key] = _probe(runner, plan, input_dtypes, as_block)
+    return "trial call", found
 
 
 def _is_rule(output_dtypes: Any) -> bool:
@@ -128,33 +144,25 @@ def _ufunc_of(func: Any) -> Any:
     return func if isinstance(func, np.ufunc) else getattr(func, "ufunc", None)
 
 
-def _remembered(
-    runner: BlockRunner,
-    plan: Plan,
-    input_dtypes: Sequence[InputDType],
-    as_block: Callable[[Array], Array],
-    block_kind: tuple[Any, ...],
-) -> tuple[np.dtype[Any], ...]:
-    """Return the dtypes of one probe, kept with the kernel's function for the next call like this one."""
-    memory = _memory_of(runner.kernel.func)
+def _memory_of(
+    runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType], block_kind: tuple[Any, ...]
+) -> tuple[_Memory, tuple[Any, ...]]:
+    """Return where the dtypes of one probe are kept for the next call like this one; nowhere: a memory for now."""
     operands = tuple(None if operand is None else (operand.n_loop, operand.core_shape) for operand in plan.inputs)
     values = [value for _, value in runner.constants] + list(runner.keywords.values())
-    if memory is None or not all(map(is_plain, values)):
-        return _probe(runner, plan, input_dtypes, as_block)
+    if not all(map(is_plain, values)):
+        return {}, ()
     key = (_freeze(runner), operands, tuple(input_dtypes), *block_kind)
-    found = memory.get(key)
-    if found is None:
-        if len(memory) >= _REMEMBERED:
-            memory.clear()
-        found = memory[key] = _probe(runner, plan, input_dtypes, as_block)
-    return found
+    try:
+        return _memories.setdefault(runner.kernel.func, {}), key
+    except TypeError:  # no weak reference
+        return {}, key
 
 
 def _probe(
     runner: BlockRunner, plan: Plan, input_dtypes: Sequence[InputDType], as_block: Callable[[Array], Array]
 ) -> tuple[np.dtype[Any], ...]:
     """Call the kernel once, on well-conditioned values with the real core sizes and one loop item."""
-    _check_probe_size(runner, plan)
     samples = _samples(runner, plan, input_dtypes)
     try:
         outputs = runner(*map(as_block, samples))
@@ -204,13 +212,6 @@ def _sample(operand: Operand, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if operand.n_core >= 2 and shape[-1] == shape[-2]:
         values = values + 2 * shape[-1] * np.eye(shape[-1])
     return values.astype(dtype) if dtype.kind not in "iu" else np.ceil(values).astype(dtype)
-
-
-def _memory_of(func: Any) -> _Memory | None:
-    try:
-        return _memories.setdefault(func, {})
-    except TypeError:  # no weak reference
-        return None
 
 
 def _freeze(runner: BlockRunner) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """The one road of every public function: arguments → lowering → core dims last → call → outputs → the caller's axes.
 
 In: a kernel, a signature, options, the arguments as the caller gave them. Out: one array, or a tuple of arrays.
+`prepare` is the part of the road before anything runs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from ._axes import CoreAxes, find_core_axes, from_core_last, to_core_last
 from ._blocks import is_constant
-from ._call import Lowering, make_call
+from ._call import Call, Lowering, make_call
 from ._core_chunks import in_pieces
 from ._errors import ArgumentError
 from ._kernel import Kernel
@@ -24,11 +25,44 @@ from ._options import Options
 from ._signature import CoreDim, Signature
 from ._typing import Array
 
-__all__ = ["evaluate"]
+__all__ = ["Prepared", "evaluate", "prepare"]
 
 
 def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
     """Return the outputs of `kernel` applied to `args`: one, or a tuple where the signature says so."""
+    prepared = prepare(kernel, signature, args, options)
+    finished = prepared.finish(prepared.lowering.lower(prepared.call, prepared.arrays))
+    return finished if signature.nout > 1 or signature.always_tuple else finished[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call and all that it takes to run it."""
+
+    call: Call
+    args: tuple[Any, ...]  # converted, core dims last
+    layout: Layout
+    lowering: Lowering
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The arguments that are arrays."""
+        return [arg for arg in self.args if not is_constant(arg)]
+
+    def finish(self, outputs: Sequence[Array]) -> tuple[Any, ...]:
+        """Return outputs as the caller gets them."""
+        return tuple(
+            _finish(output, axes, dims, self.layout, self.lowering)
+            for output, axes, dims in zip(
+                outputs, self.layout.axes.outputs, self.call.runner.signature.outputs, strict=True
+            )
+        )
+
+
+def prepare(
+    kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options, *, may_try: bool = True
+) -> Prepared:
+    """Return the call of `kernel` on `args`; without `may_try`, dtypes that it takes a call to learn stay unknown."""
     _check_number(args, signature, kernel)
     kernel = in_pieces(kernel, signature, options)
     lowering = find_lowering(args)
@@ -36,17 +70,12 @@ def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options:
     keywords = convert_keywords(options, kernel, lowering, [arg for arg in converted if not is_constant(arg)])
     ndims = tuple(None if arg is None else 0 if is_constant(arg) else arg.ndim for arg in converted)
     layout = _find_layout(signature, ndims, options, kernel.name)
-    prepared = [
+    core_last = tuple(
         arg if is_constant(arg) else _core_last(arg, permutation, dims, layout.absent, lowering)
         for arg, permutation, dims in zip(converted, layout.permutations, signature.inputs, strict=True)
-    ]
-    call = make_call(kernel, signature, prepared, keywords, options, lowering)
-    outputs = lowering.lower(call, [arg for arg in prepared if not is_constant(arg)])
-    finished = tuple(
-        _finish(output, axes, dims, layout, lowering)
-        for output, axes, dims in zip(outputs, layout.axes.outputs, signature.outputs, strict=True)
     )
-    return finished if signature.nout > 1 or signature.always_tuple else finished[0]
+    call = make_call(kernel, signature, core_last, keywords, options, lowering, may_try=may_try)
+    return Prepared(call, core_last, layout, lowering)
 
 
 def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
@@ -60,7 +89,7 @@ def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
     """Where core dims are, and how they get to the end."""
 
     absent: frozenset[str]  # labels of the optional dims that are left out
@@ -68,7 +97,7 @@ class _Layout:
     permutations: tuple[tuple[int, ...] | None, ...]  # of each input; None: nothing to move
 
 
-def _find_layout(signature: Signature, ndims: tuple[int | None, ...], options: Options, name: str) -> _Layout:
+def _find_layout(signature: Signature, ndims: tuple[int | None, ...], options: Options, name: str) -> Layout:
     """Return the layout for inputs with these numbers of dims; remembered where the options are plain values."""
     axes, axis, keepdims = options.axes, options.axis, options.keepdims
     is_plain = axes is None and type(keepdims) is bool and (axis is None or type(axis) is int)
@@ -78,7 +107,7 @@ def _find_layout(signature: Signature, ndims: tuple[int | None, ...], options: O
 
 def _layout(
     signature: Signature, ndims: tuple[int | None, ...], axes: object, axis: object, keepdims: object, name: str
-) -> _Layout:
+) -> Layout:
     absent = signature.absent(ndims)
     present = signature.without(absent) if absent else signature
     core_axes = find_core_axes(
@@ -92,7 +121,7 @@ def _layout(
         name=name,
     )
     moves = zip(ndims, core_axes.inputs, strict=True)
-    return _Layout(absent, core_axes, tuple(None if n is None else to_core_last(n, own) for n, own in moves))
+    return Layout(absent, core_axes, tuple(None if n is None else to_core_last(n, own) for n, own in moves))
 
 
 _remembered_layout = lru_cache(maxsize=1024)(_layout)
@@ -114,7 +143,7 @@ def _core_last(
     return array
 
 
-def _finish(output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout: _Layout, lowering: Lowering) -> Array:
+def _finish(output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout: Layout, lowering: Lowering) -> Array:
     """Return an output without its absent dims, with its kept ones, its core dims where they belong."""
     xp = lowering.namespace(output)
     for axis, dim in enumerate(reversed(dims) if layout.absent else ()):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
 from ._dtypes import check_declared
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
+from ._explain import explain_call
+from ._explanation import Explanation
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
 from ._options import CALL_OPTIONS, OptionKeywords, Options, Parameters, make_options, read_options, split_keywords
 from ._plan import check_output_dims
@@ -79,10 +81,7 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def __call__(self, *args: Any, **keywords: Any) -> R:
         """Apply the kernel to arrays; keywords are `axes`, `axis`, `keepdims` and the kernel's own."""
-        options = self._options
-        if keywords:
-            chosen, own = split_keywords(keywords, self._parameters, CALL_OPTIONS, self._kernel.name)
-            options = make_options(options, {**chosen, "kwargs": {**options.kwargs, **own}})
+        options = self._options_with(keywords) if keywords else self._options
         return evaluate(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]  # as the kernel says
 
     def __get__(self, instance: object, owner: type | None = None) -> GUFunc[Any, R]:
@@ -104,6 +103,52 @@ class GUFunc(BoundKernel, Generic[P, R]):
     @functools.cached_property
     def _parameters(self) -> Parameters:
         return parameters_of(self.__wrapped__, self.nin)
+
+    def _options_with(self, keywords: Mapping[str, Any]) -> Options:
+        """Return the options under the keywords of a call."""
+        chosen, own = split_keywords(keywords, self._parameters, CALL_OPTIONS, self._kernel.name)
+        return make_options(self._options, {**chosen, "kwargs": {**self._options.kwargs, **own}})
+
+    def explain(self, *args: Any, **keywords: Any) -> Explanation:
+        """
+        Return what a call would do: what is rechunked and why, blocks, bytes, tasks, and calls of the kernel.
+
+        The kernel is not called, and nothing is computed.
+
+        Parameters
+        ----------
+        *args : array, scalar or None
+            As for a call.
+        **keywords
+            As for a call.
+
+        Returns
+        -------
+        Explanation
+            Fields to read, and a text by ``str``.
+
+        Raises
+        ------
+        DimensionError, AxisError, OptionError, ArgumentError
+            Before any work, as a call does.
+        AlignmentError, UnknownDTypeError, UnknownSizeError
+            Where a lazy result could not be built.
+
+        See Also
+        --------
+        explain : The same, unbound.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import applyufunc as au
+        >>> @au.gufunc("(n)->()", vectorize=True)
+        ... def middle(row):
+        ...     return row[len(row) // 2]
+        >>> middle.explain(np.arange(6).reshape(2, 3)).n_calls
+        2
+        """
+        return explain_call(self._kernel, self._signature, args, self._options_with(keywords))
 
     def with_options(self, **options: Unpack[OptionKeywords]) -> GUFunc[P, R]:
         """

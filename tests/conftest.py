@@ -12,6 +12,8 @@ from hypothesis import settings
 settings.register_profile("dev", deadline=None)
 # The same examples in every run, so that a failure is the change's own.
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+# A few examples, where another environment draws them all.
+settings.register_profile("brief", settings.get_profile("ci"), max_examples=20)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 
+import drawn_examples
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 dask = pytest.importorskip("dask")
@@ -18,8 +18,7 @@ FRONT_ENDS = ["dask.array"] if EXPRESSIONS else ["dask.array", "dask_array"]
 
 def examples(number):
     """Return settings for so many drawn examples; the slower front ends get fewer."""
-    checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(max_examples=number // 4 if EXPRESSIONS else number, suppress_health_check=checks)
+    return drawn_examples.examples(number // 4 if EXPRESSIONS else number)
 
 
 @st.composite

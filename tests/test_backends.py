@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from drawn_calls import DrawnCall, drawn_calls
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
 
-LIMITS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-
 
 def test_every_call_gives_what_a_plain_loop_gives(backend):
-    @settings(LIMITS, max_examples=backend.examples)
+    @examples(backend.examples)
     @given(drawn_calls(), st.data())
     def check(drawn: DrawnCall, data):
         args = tuple(backend.put(arg, data) for arg in drawn.args)
@@ -38,7 +37,7 @@ GUFUNCS = [np.vecdot, np.matmul, *([np.matvec, np.vecmat] if hasattr(np, "matvec
 def test_numpys_own_gufuncs_give_the_same_or_refuse_the_same(backend, gufunc):
     shapes = st.lists(st.integers(0, 2), max_size=3).map(tuple)
 
-    @settings(LIMITS, max_examples=backend.examples)
+    @examples(backend.examples)
     @given(shapes, shapes, st.data())
     def check(first, second, data):
         arrays = np.ones(first), np.full(second, 2.0)

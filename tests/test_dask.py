@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -246,7 +247,7 @@ def calls(draw):
     return text, args, lazy
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@examples(150)
 @given(calls(), st.booleans())
 def test_results_are_those_of_a_plain_loop(call, vectorize):
     text, args, lazy = call

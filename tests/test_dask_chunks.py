@@ -8,7 +8,8 @@ import random
 import time
 
 import pytest
-from hypothesis import given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from applyufunc import AlignmentError
@@ -248,7 +249,7 @@ def test_work_is_counted_as_going_through_every_block_counts_it(data, shape):
     assert (work.n_tasks, work.bytes_moved) == ((0, 0) if before == after else brute_force_work(before, after, 8))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.data(), st.lists(st.integers(1, 9), min_size=1, max_size=3))
 def test_work_is_counted_as_dask_counts_its_tasks(data, shape):
     da = pytest.importorskip("dask.array")

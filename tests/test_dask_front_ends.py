@@ -17,18 +17,19 @@ import time
 import numpy as np
 import pytest
 from drawn_calls import drawn_calls
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("dask.array")
+Callback = pytest.importorskip("dask.callbacks").Callback
 cloudpickle = pytest.importorskip("cloudpickle")
 
 EXPRESSIONS = os.environ.get("DASK_ARRAY__QUERY_PLANNING") == "True"
 X = np.arange(24.0).reshape(4, 6)
-LIMITS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 class FrontEnd:
@@ -188,6 +189,16 @@ def test_nothing_is_computed_while_a_result_is_built(da, outputs):
         results[0].compute()
 
 
+@pytest.mark.parametrize("outputs", ["()", "(),(n)"])
+def test_explained_tasks_are_those_of_the_graph_that_a_scheduler_gets(da, outputs):
+    kernel = au.gufunc(f"(n)->{outputs}", output_dtypes=float)(total if outputs == "()" else extent_and_double)
+    x = da.ones((8, 6), chunks=(2, 2)) + 1
+    explained, result, lengths = kernel.explain(x), kernel(x), []
+    with Callback(start=lambda graph: lengths.append(len(graph))):
+        dask.persist(*(result if isinstance(result, tuple) else (result,)))
+    assert (explained.n_tasks, explained.n_tasks_is_estimate, explained.n_blocks) == (lengths[0], False, 4)
+
+
 def two_outputs(da, n_blocks):
     n = int(n_blocks**0.5)
     a, b = da.zeros((n, n, 4), chunks=(1, 1, 4)), da.ones((n, n, 4), chunks=(1, 1, 4))
@@ -252,7 +263,7 @@ def test_a_result_pickles(da):
 
 
 def test_results_are_those_of_a_plain_loop(front_end):
-    @settings(LIMITS, max_examples=int(100 * front_end.share))
+    @examples(int(100 * front_end.share))
     @given(drawn_calls(), st.data())
     def check(drawn, data):
         lazy = [front_end.put(arg, data) for arg in drawn.args]
@@ -542,7 +553,7 @@ def grow(pairs, data):
 
 
 def test_chains_of_producers_gufuncs_and_consumers_give_what_numpy_gives(front_end):
-    @settings(LIMITS, max_examples=int(150 * front_end.share))
+    @examples(int(150 * front_end.share))
     @given(st.data())
     def check(data):
         shape = tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))

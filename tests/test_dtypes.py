@@ -33,7 +33,7 @@ def found(func, text, *shapes_and_dtypes, constants=(), keywords=None, sizes=(),
         (None if places[i] is None else ()) if i in places else s for i, (s, _) in enumerate(shapes_and_dtypes)
     )
     plan = make_plan(signature, shapes, sizes)
-    return discovered_dtypes(runner, plan, [dtype for _, dtype in shapes_and_dtypes], lambda array: array, ())
+    return discovered_dtypes(runner, plan, [dtype for _, dtype in shapes_and_dtypes], lambda array: array, ())[1]
 
 
 class Counted:

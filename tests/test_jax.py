@@ -12,7 +12,8 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -142,7 +143,7 @@ def nestings(draw):
     return tuple(map(tuple, shapes)), tuple(levels)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(nestings())
 def test_any_nesting_of_vmap_gives_what_native_jax_gives(nesting):
     shapes, levels = nesting

@@ -10,7 +10,8 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
@@ -346,7 +347,7 @@ def call_mean(x, **options):
     return au.apply_ufunc(row_mean, "(n)->()", x, **{"core_chunks": MEAN, "output_dtypes": float, **options})
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_any_chunks_give_the_mean(data):
     chunks = tuple(data.draw(splits(size)) for size in X.shape)
@@ -377,7 +378,7 @@ def test_every_part_runs_once_for_what_it_has_to_do():
     assert (chunk.n_calls, combine.n_calls, aggregate.n_calls) == (6, 4, 2)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(splits(9, most=8))
 def test_states_are_combined_in_the_order_of_their_pieces(chunks):
     matrices = np.random.default_rng(0).normal(size=(9, 2, 2))
@@ -387,7 +388,7 @@ def test_states_are_combined_in_the_order_of_their_pieces(chunks):
     np.testing.assert_allclose(compute(result), product(matrices))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_two_dims_are_reduced_at_once(data):
     x = np.arange(2 * 5 * 7.0).reshape(2, 5, 7)
@@ -397,7 +398,7 @@ def test_two_dims_are_reduced_at_once(data):
     np.testing.assert_array_equal(compute(result), x.max(axis=(1, 2)))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_offset_is_that_of_the_block(data):
     chunks = tuple(data.draw(splits(size)) for size in X.shape)
@@ -407,7 +408,7 @@ def test_offset_is_that_of_the_block(data):
     np.testing.assert_array_equal(compute(result), X.argmax(-1))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_arguments_are_cut_alike(data):
     y = np.random.default_rng(1).normal(size=(3, 1, 12))
@@ -418,7 +419,7 @@ def test_arguments_are_cut_alike(data):
     np.testing.assert_allclose(compute(result), dot(X, y))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 @pytest.mark.parametrize("signature", ["(m,n),(n,p)->(m,p)", "(m?,n),(n,p?)->(m?,p?)"])
 def test_independent_dims_keep_their_chunks(signature, data):

@@ -8,7 +8,8 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn_examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -89,7 +90,7 @@ def rows(draw, case):
 def test_reduction_gives_what_numpy_gives(name, backend):
     case = CASES[name]
 
-    @settings(max_examples=backend.examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @examples(backend.examples // 5)
     @given(data=st.data())
     def check(data):
         x = data.draw(rows(case))
@@ -139,7 +140,7 @@ def test_place_of_a_number_is_never_that_of_a_nan():
     assert reductions.nanargmin(x).tolist() == reductions.nanargmax(x).tolist() == [1, 1]
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.data())
 def test_covariance_is_numpys(data):
     n, p = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 3))
@@ -153,7 +154,7 @@ def test_covariance_of_complex_numbers_is_numpys():
     np.testing.assert_allclose(reductions.covariance(x, ddof=0), np.cov(x, rowvar=False, ddof=0))
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.data())
 def test_covariance_in_chunks_is_that_of_the_whole(data):
     da = pytest.importorskip("dask.array")
@@ -170,7 +171,7 @@ def splits(size):
     return cuts.map(lambda cut: tuple(np.diff([0, *cut, size]).tolist()))
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.data())
 def test_dot_in_chunks_is_that_of_the_whole(data):
     da = pytest.importorskip("dask.array")
@@ -185,7 +186,7 @@ def test_dot_in_chunks_is_that_of_the_whole(data):
     np.testing.assert_allclose(result.compute(scheduler="sync"), expected, rtol=1e-6)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_top_k_in_chunks_is_the_end_of_numpys_sort(data):
     da = pytest.importorskip("dask.array")

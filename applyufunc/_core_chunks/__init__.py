@@ -9,6 +9,7 @@ from .._kernel import Kernel
 from .._options import Options
 from .._signature import Signature
 from ._concat import concat
+from ._counting import count_chunk_calls
 from ._overlap import Halo, Overlap
 from ._piecewise import EmptyPiece, PiecewiseKernel, ReductionRunner, State, in_parts, piecewise_kernel
 from ._reduction import Reduction
@@ -27,6 +28,7 @@ __all__ = [
     "ScanKernel",
     "State",
     "concat",
+    "count_chunk_calls",
     "in_pieces",
     "piecewise_kernel",
 ]

@@ -29,7 +29,15 @@ from .._typing import Array, KernelFunction, Keywords, Shape
 from ._concat import concat
 from ._reduction import Reduction, aggregate_signature, check_kernel, combine_signature
 
-__all__ = ["EmptyPiece", "PiecewiseKernel", "ReductionRunner", "State", "in_parts", "piecewise_kernel"]
+__all__ = [
+    "EmptyPiece",
+    "PiecewiseKernel",
+    "ReductionRunner",
+    "State",
+    "cut_in_pieces",
+    "in_parts",
+    "piecewise_kernel",
+]
 
 State: TypeAlias = tuple[Array, ...]
 """What is known of a piece: one array for each output of `chunk`."""
@@ -42,6 +50,7 @@ class EmptyPiece:
     """The blocks of a piece without any element: `chunk` may have no answer for it, and beside others it needs none."""
 
     blocks: tuple[Array, ...]
+    keywords: Keywords  # of the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,11 @@ class ReductionRunner:
     def outputs(self, state: State, location: Sequence[slice] = ()) -> tuple[Array, ...]:
         """Return the outputs for the state of all pieces."""
         return self.aggregate(*state, location=location)
+
+    def with_keywords(self, keywords: Keywords) -> ReductionRunner:
+        """Return a runner whose `chunk` takes its keywords from these."""
+        taken = {name: keywords[name] for name in self.chunk.keywords}
+        return dataclasses.replace(self, chunk=dataclasses.replace(self.chunk, keywords=taken))
 
     def chunk_at(self, offset: Mapping[str, int]) -> BlockRunner:
         """Return `chunk` for a piece that begins there."""
@@ -163,6 +177,15 @@ def piecewise_kernel(kernel: Kernel, signature: Signature, options: Options) -> 
     return PiecewiseKernel(reduction, signature, kernel, combine, aggregate, options.output_sizes)
 
 
+def cut_in_pieces(
+    loop_sizes: Mapping[str, int], core_sizes: Mapping[str, int], n_bytes: int
+) -> tuple[tuple[str, list[slice]], tuple[str, list[slice]]]:
+    """Cut the longest loop dim, whose pieces need no combining, and then the longest reduced dim."""
+    n_pieces = -(-n_bytes // PIECE_BYTES)
+    loop_cut = _cut_longest(loop_sizes, n_pieces)
+    return loop_cut, _cut_longest(core_sizes, -(-n_pieces // len(loop_cut[1])))
+
+
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A part of the loop, and of one reduced dim."""
@@ -201,12 +224,9 @@ def _product(shape: Shape) -> int:
 
 
 def _pieces(plan: Plan, reduced: Sequence[str], n_bytes: int) -> list[_Row]:
-    """Cut the longest loop dim, whose pieces need no combining, and then the longest reduced dim."""
-    n_pieces = -(-n_bytes // PIECE_BYTES)
     loop_sizes = {str(axis - plan.n_loop): size or 0 for axis, size in enumerate(plan.loop_shape)}
     core_sizes = {label: size or 0 for label, size in plan.sizes if label in reduced}
-    loop_dim, loop_slices = _cut_longest(loop_sizes, n_pieces)
-    core_dim, core_slices = _cut_longest(core_sizes, -(-n_pieces // len(loop_slices)))
+    (loop_dim, loop_slices), (core_dim, core_slices) = cut_in_pieces(loop_sizes, core_sizes, n_bytes)
     axis = plan.n_loop + int(loop_dim or 0)
     return [_Row(tuple(_Piece(((loop_dim, a), (core_dim, b))) for b in core_slices), axis) for a in loop_slices]
 

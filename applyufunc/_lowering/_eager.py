@@ -6,7 +6,7 @@ device of the inputs. Implements the functions of `Lowering`; knows no lazy libr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,6 +17,7 @@ from .._blocks import is_constant
 from .._call import Call
 from .._casting import is_array, numpy_dtype
 from .._errors import ArgumentError, OptionError, OutputDTypeError
+from .._explanation import Execution, in_one_block
 from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
@@ -27,6 +28,7 @@ __all__ = [
     "block_kind",
     "convert",
     "default_dtype",
+    "explain",
     "is_lazy",
     "lower",
     "namespace",
@@ -102,6 +104,11 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return call.runner(*arrays)
     outputs = call.runner(*map(to_host, arrays))
     return tuple(_given_back(output, foreign[0], n) for n, output in enumerate(outputs)) if foreign else outputs
+
+
+def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
+    """Say that the kernel gets the whole arrays at once."""
+    return in_one_block(call.plan, call.runner.array_positions, "direct")
 
 
 def _is_foreign(arg: Any) -> bool:

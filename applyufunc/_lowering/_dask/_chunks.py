@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..._errors import AlignmentError
+from ..._explanation import bytes_text
 from ..._typing import Shape
 from ._chunk_costs import DEFAULT_COSTS, Chunks, Costs, Steps, cheapest_route, one_step, total_size
 from ._chunk_search import Block, Cut, Mover, cheapest_cuts, width_of
@@ -106,11 +107,11 @@ class Excess:
     def __str__(self) -> str:
         """Say what was done, and how to have it otherwise."""
         cause, consequence = self._cause(), self._consequence()
-        return f"{cause}, above the budget of {_bytes_text(self.budget)}: {consequence}. {_REMEDY}"
+        return f"{cause}, above the budget of {bytes_text(self.budget)}: {consequence}. {_REMEDY}"
 
     def _cause(self) -> str:
-        given = "" if self.bytes_given is None else f" (now {_bytes_text(self.bytes_given)})"
-        would = f"{self.what} would have blocks of {_bytes_text(self.bytes_unsplit)}{given}"
+        given = "" if self.bytes_given is None else f" (now {bytes_text(self.bytes_given)})"
+        would = f"{self.what} would have blocks of {bytes_text(self.bytes_unsplit)}{given}"
         names = ", ".join(map(repr, self.merged))
         return f"with core dimension(s) {names} merged to one chunk, {would}" if names else would
 
@@ -124,7 +125,7 @@ class Excess:
             f"core dimension(s) {core}" if core else "",
         )
         narrowed = " and ".join(filter(None, kinds))
-        outcome = f"{narrowed} were split, which makes blocks of {_bytes_text(self.bytes_planned)}"
+        outcome = f"{narrowed} were split, which makes blocks of {bytes_text(self.bytes_planned)}"
         return outcome if self.is_enough else f"{outcome}: one item alone is that large"
 
 
@@ -393,12 +394,3 @@ def _chunks_text(chunks: Chunks) -> str:
     sizes = ["?" if size is None else str(size) for size in chunks]
     shown = sizes if len(sizes) <= 8 else [*sizes[:4], "...", *sizes[-2:]]
     return f"({', '.join(shown)}{',' if len(sizes) == 1 else ''})"
-
-
-def _bytes_text(n_bytes: int) -> str:
-    size, unit = float(n_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.4g} {unit}"

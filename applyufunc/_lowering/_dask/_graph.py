@@ -1,4 +1,4 @@
-"""One call becomes layers of a Dask graph: `lower`, on top of ``da.blockwise`` alone.
+"""One call becomes layers of a Dask graph: `plan_whole`, on top of ``da.blockwise`` alone.
 
 In: a `Call`, Dask arrays, and NumPy arrays that are held whole. Out: one lazy Dask array per output. A layer is as
 large for a million blocks as for one. The kernel runs in one layer; several outputs, and one without core dims, are
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dask
@@ -25,41 +26,58 @@ from dask.array.utils import meta_from_array
 from dask.layers import ArraySliceDep
 from dask.utils import parse_bytes
 
+from ..._blocks import BlockRunner
 from ..._call import Call
-from ..._errors import OptionError, UnknownSizeError, warn_caller
+from ..._errors import OptionError, UnknownSizeError
 from ..._options import Options
 from ..._plan import Operand
 from ..._transfer import transfer_is_allowed
 from ..._typing import Array, Namespace, Shape
 from ._arrays import front_end, is_host, richest_meta
-from ._chunks import ArgumentChunks, ChunkPlan, Chunks, OutputCore, plan_chunks, total_size
+from ._chunks import ArgumentChunks, ChunkPlan, Chunks, Excess, OutputCore, plan_chunks, total_size
 from ._identity import call_token, readable_name
-from ._layers import ONE_BLOCK, Operands, Sizes, carriers, known, layer, unknown_as_nan
+from ._layers import ONE_BLOCK, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
+from ._planned import Planned, as_operands, without_large_keywords
 from ._tasks import Cut, KernelTask, Pick, last
+from ._travel import travel_advice
 
 __all__ = [
     "budget_bytes",
     "check_unknown_outputs",
     "chunks_of",
     "kernel_task",
-    "lower",
     "output_metas",
+    "plan_whole",
     "rechunked",
+    "warnings_of",
 ]
 
 
-def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs of a call, core dims last."""
-    da, given = front_end(arrays), chunks_of(call, arrays)
+def plan_whole(call: Call, arrays: Sequence[Array]) -> Planned:
+    """Return how a call is cut into blocks that have whole core dims; refuse what cannot be."""
+    given = chunks_of(call, arrays)
     cores = [OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True)]
     merge = call.options.core_chunks != "refuse"
     chunk_plan = plan_chunks(given, cores, budget_bytes(call.options), merge=merge, steps=plan_rechunk)
     check_unknown_outputs(call, chunk_plan.n_blocks)
-    if chunk_plan.excess is not None:
-        warn_caller(str(chunk_plan.excess))
-    vias = [move.via for move in chunk_plan.moves]
-    planned = [rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
-    return _layers(da, call, planned, given, chunk_plan)
+    call, large = without_large_keywords(call)
+    n_layers = 1 if len(cores) == 1 else 1 + len(cores)
+    return Planned(
+        "whole",
+        chunk_plan.loop,
+        tuple(given),
+        chunk_plan.arguments,
+        chunk_plan.moves,
+        n_layers * chunk_plan.n_blocks,
+        warnings_of(chunk_plan.excess, call.runner, n_tasks=chunk_plan.n_blocks),
+        partial(_build, call, arrays, given, chunk_plan, large),
+    )
+
+
+def warnings_of(excess: Excess | None, *runners: BlockRunner, n_tasks: int) -> tuple[str, ...]:
+    """Return what a call is warned of, for its blocks and for what travels with its tasks."""
+    found = (None if excess is None else str(excess), *(travel_advice(runner, n_tasks) for runner in runners))
+    return tuple(text for text in found if text is not None)
 
 
 def chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
@@ -123,17 +141,37 @@ def _merged(da: Namespace, array: Array, axes: Sequence[int]) -> Array:
     return layer(da, last, operands, grid | whole, array._meta, "merge", concatenate=True)
 
 
-def _layers(
-    da: Namespace, call: Call, arrays: Sequence[Array], given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan
+def _build(
+    call: Call,
+    arrays: Sequence[Array],
+    given: Sequence[ArgumentChunks],
+    chunk_plan: ChunkPlan,
+    large: tuple[Array, ...],
 ) -> tuple[Array, ...]:
-    """Return the outputs of a call whose arguments are cut as planned."""
+    """Return the outputs of a call whose arguments are to be cut as planned."""
+    da = front_end(arrays)
+    vias = [move.via for move in chunk_plan.moves]
+    planned = [rechunked(da, *each) for each in zip(arrays, given, vias, chunk_plan.arguments, strict=True)]
+    return _layers(da, call, planned, given, chunk_plan, as_operands(da, large))
+
+
+def _layers(
+    da: Namespace,
+    call: Call,
+    arrays: Sequence[Array],
+    given: Sequence[ArgumentChunks],
+    chunk_plan: ChunkPlan,
+    large: Sequence[Array],
+) -> tuple[Array, ...]:
+    """Return the outputs of a call whose arguments are cut as planned; all its tasks share `large`, of keywords."""
     outputs, name, metas = call.plan.outputs, readable_name(call.kernel), output_metas(call, arrays)
     loop = {dim: unknown_as_nan(chunks) for dim, chunks in chunk_plan.loop}
     whole = [_whole_axes(array, argument, loop) for array, argument in zip(arrays, given, strict=True)]
-    needs_label = any(map(any, whole))
+    needs_label = any(map(any, whole)) or any(array.ndim for array in large)
     is_single = len(outputs) == 1 and (outputs[0].n_core > 0 or not needs_label)
-    operands = _operands(arrays, given, whole, loop, "o0" if is_single else ONE_BLOCK)
-    task = kernel_task(call, given, chunk_plan.loop, metas, only=0 if is_single else None)
+    one_block = "o0" if is_single else ONE_BLOCK
+    operands = [*_operands(arrays, given, whole, loop, one_block), *in_one_block(large, one_block)]
+    task = kernel_task(call, given, chunk_plan.loop, metas, len(large), only=0 if is_single else None)
     if is_single:
         return (_layer(da, task, operands, loop, outputs[0].core_shape, metas[0], name),)
     shared = {ONE_BLOCK: (1,)} if needs_label else {}
@@ -157,6 +195,7 @@ def kernel_task(
     given: Sequence[ArgumentChunks],
     along: Sequence[tuple[str, Chunks]],
     metas: tuple[Array, ...],
+    n_shared: int,
     only: int | None = None,
 ) -> KernelTask:
     """Return the kernel on the blocks of a call; `along`: the dims that locate a block, loop dims first."""
@@ -164,7 +203,7 @@ def kernel_task(
     alike = tuple((dim, _varying(dim, given)) for dim, _ in along if _is_unknown(dim, given))
     name, token = readable_name(call.kernel), call_token(call.runner)
     leave = transfer_is_allowed(call.options.allow_transfer)
-    return KernelTask(call.runner, name, token, metas, cuts, alike, call.plan.n_loop, leave, only)
+    return KernelTask(call.runner, name, token, metas, cuts, alike, call.plan.n_loop, n_shared, leave, only)
 
 
 def _cut_axes(argument: ArgumentChunks, along: Sequence[tuple[str, Chunks]]) -> Cut:

@@ -16,7 +16,17 @@ from dask.layers import ArrayBlockIdDep
 from ..._typing import Array, Namespace
 from ._chunks import Chunks
 
-__all__ = ["ONE_BLOCK", "Operands", "Sizes", "carriers", "known", "labels_of", "layer", "unknown_as_nan"]
+__all__ = [
+    "ONE_BLOCK",
+    "Operands",
+    "Sizes",
+    "carriers",
+    "in_one_block",
+    "known",
+    "labels_of",
+    "layer",
+    "unknown_as_nan",
+]
 
 Operands: TypeAlias = list[tuple[Any, tuple[str, ...]]]
 Sizes: TypeAlias = tuple[Any, ...]
@@ -57,6 +67,11 @@ def layer(
 def carriers(labels: Sequence[str]) -> Operands:
     """Return operands that give labels their one block, where no array has them."""
     return [(_CARRIER, (label,)) for label in labels]
+
+
+def in_one_block(arrays: Sequence[Array], label: str = ONE_BLOCK) -> Operands:
+    """Return operands that every task sees whole."""
+    return [(array, (label,) * array.ndim) for array in arrays]
 
 
 def labels_of(array: Array, dims: Sequence[str], grid: Mapping[str, Sizes]) -> tuple[str, ...]:

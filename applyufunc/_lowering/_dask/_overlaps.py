@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,32 +22,39 @@ from ..._errors import UnknownSizeError
 from ..._typing import Array, Namespace
 from ._chunks import ArgumentChunks
 from ._graph import chunks_of, kernel_task
-from ._layers import ONE_BLOCK, Operands, labels_of, layer, unknown_as_nan
-from ._pieces import Pieces, are_chunked, block_range, cut_in_pieces, of_size_one, picked, tuple_layer
+from ._layers import ONE_BLOCK, Operands, in_one_block, labels_of, layer, unknown_as_nan
+from ._pieces import Pieces, are_chunked, block_range, of_size_one, picked, plan_cuts, tuple_layer
+from ._planned import Planned
 from ._tasks import KernelTask, noted, piece_text
 
-__all__ = ["is_overlapped", "overlap"]
+__all__ = ["plan_overlap"]
 
 
-def is_overlapped(call: Call, arrays: Sequence[Array]) -> bool:
-    """Tell whether a call is a stencil along a core dim in several chunks."""
-    return isinstance(call.options.core_chunks, Overlap) and are_chunked(
-        call, arrays, [halo.dim for halo in _halos(call)]
-    )
-
-
-def overlap(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs of a stencil, core dims last."""
-    halos = _halos(call)
+def plan_overlap(call: Call, arrays: Sequence[Array]) -> Planned | None:
+    """Return how a stencil is cut; None for a call that is no stencil along a core dim in several chunks."""
+    rule = call.options.core_chunks
+    if not isinstance(rule, Overlap):
+        return None
+    halos = rule.halos(call.plan.signature)
+    if not are_chunked(call, arrays, [halo.dim for halo in halos]):
+        return None
     _check_known(halos, chunks_of(call, arrays))
-    pieces = cut_in_pieces(call, arrays, [halo.dim for halo in halos], {halo.dim: halo.widest for halo in halos})
+    widest = {halo.dim: halo.widest for halo in halos}
+    # Of both edges along each dim: cut, shifted and put together for every argument, and joined.
+    n_layers = 1 + len(call.plan.outputs) + 5 * len(halos) * len(arrays)
+    return plan_cuts(call, arrays, widest, "overlap", partial(_overlap, halos), n_layers=n_layers)
+
+
+def _overlap(halos: tuple[Halo, ...], pieces: Pieces) -> tuple[Array, ...]:
+    """Return the outputs of a stencil, core dims last."""
     grid = pieces.grid
     operands: Operands = [
         (_with_halos(pieces, place, halos), labels_of(array, argument.dims, grid))
         for place, (array, argument) in enumerate(zip(pieces.arrays, pieces.arguments, strict=True))
     ]
     location = (ArraySliceDep(tuple(grid.values())), tuple(grid))
-    kernel = kernel_task(call, pieces.arguments, pieces.loop_chunks, pieces.metas)
+    operands += in_one_block(pieces.shared)
+    kernel = kernel_task(pieces.call, pieces.arguments, pieces.loop_chunks, pieces.metas, len(pieces.shared))
     task = OverlapTask(kernel, halos, _trimmed_axes(pieces, halos))
     if any(ONE_BLOCK in labels for _, labels in operands):
         grid[ONE_BLOCK] = (1,)
@@ -71,12 +79,13 @@ class OverlapTask:
         halos = tuple((halo.dim, halo.before, halo.after) for halo in self.halos)
         return "applyufunc.OverlapTask", self.task.__dask_tokenize__(), halos, self.axes
 
-    def __call__(self, _no_dim: Any, location: Sequence[slice], *blocks: Array) -> tuple[Array, ...]:
+    def __call__(self, _no_dim: Any, location: Sequence[slice], *operands: Array) -> tuple[Array, ...]:
         """Return the outputs for where blocks lie in the loop and along the halos' dims, and the blocks."""
+        task, blocks = self.task.filled(operands)
         loop, parts = location[: self.task.n_loop], location[self.task.n_loop :]
         dims = [halo.dim for halo in self.halos]
         with noted(f"in the piece {piece_text(dims, parts)}, with its halo"):
-            outputs = self.task.runner(*self.task.arrange(blocks, loop), location=loop)
+            outputs = task.runner(*task.arrange(blocks, loop), location=loop)
         return self.task.finish([self._trimmed(*each, parts) for each in zip(outputs, self.axes, strict=True)])
 
     def _trimmed(self, output: Array, axes: tuple[int, ...], parts: Sequence[slice]) -> Array:
@@ -139,12 +148,6 @@ class Join:
         if self.has_after and part.stop < self.size:
             parts.append(edges[-1])
         return concat(parts, self.axis)
-
-
-def _halos(call: Call) -> tuple[Halo, ...]:
-    rule = call.options.core_chunks
-    assert isinstance(rule, Overlap)  # of which this is asked
-    return rule.halos(call.plan.signature)
 
 
 def _check_known(halos: Sequence[Halo], given: Sequence[ArgumentChunks]) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +17,19 @@ import numpy as np
 from dask.array.rechunk import plan_rechunk
 
 from ..._call import Call
-from ..._errors import warn_caller
+from ..._explanation import CoreWay
 from ..._plan import Operand
 from ..._typing import Array, Namespace
 from ._arrays import front_end, is_host
 from ._chunks import ArgumentChunks, Chunks, OutputCore
-from ._graph import budget_bytes, check_unknown_outputs, chunks_of, output_metas, rechunked
+from ._graph import budget_bytes, check_unknown_outputs, chunks_of, output_metas, rechunked, warnings_of
 from ._identity import readable_name
 from ._layers import Operands, Sizes, carriers, layer, unknown_as_nan
 from ._piece_chunks import PiecePlan, plan_pieces
+from ._planned import Planned, as_operands, without_large_keywords
 from ._tasks import Pick
 
-__all__ = ["Pieces", "are_chunked", "block_range", "cut_in_pieces", "of_size_one", "picked", "tuple_layer"]
+__all__ = ["Pieces", "are_chunked", "block_range", "of_size_one", "picked", "plan_cuts", "tuple_layer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Pieces:
     loop_chunks: tuple[tuple[str, Chunks], ...]
     kept: tuple[tuple[str, Chunks], ...]  # core dims of the outputs that stay in chunks
     metas: tuple[Array, ...]  # of the outputs
+    shared: tuple[Array, ...]  # large arrays of the kernel's keywords, which the call has no more
 
     @property
     def name(self) -> str:
@@ -71,20 +74,35 @@ def are_chunked(call: Call, arrays: Sequence[Array], dims: Iterable[str]) -> boo
     return any(sum(size != 0 for size in chunks) > 1 for chunks in found)
 
 
-def cut_in_pieces(call: Call, arrays: Sequence[Array], dims: Sequence[str], least: Mapping[str, int]) -> Pieces:
-    """Return the arguments cut alike along these core dims and all loop dims; no piece is smaller than `least`."""
-    da = front_end(arrays)
+def plan_cuts(
+    call: Call,
+    arrays: Sequence[Array],
+    halos: Mapping[str, int],
+    core: CoreWay,
+    build: Callable[[Pieces], tuple[Array, ...]],
+    *,
+    n_layers: int,
+) -> Planned:
+    """Return how arguments are cut alike along core dims and all loop dims; no piece is smaller than its dim's halo."""
+    da, dims = front_end(arrays), tuple(halos)
     lazy = [_lazy(da, array, operand, dims) for array, operand in zip(arrays, _operands(call), strict=True)]
-    given = chunks_of(call, lazy)
+    given = tuple(chunks_of(call, lazy))
     plan = _plan(call, given, dims)
     check_unknown_outputs(call, plan.n_blocks)
-    if plan.excess is not None:
-        warn_caller(str(plan.excess))
-    kept = {dim: _at_least(chunks, least.get(dim, 0)) for dim, chunks in plan.kept}
-    vias = [move.via for move in plan.moves]
-    aims = [_aim(argument, chunks, plan, kept) for argument, chunks in zip(given, plan.arguments, strict=True)]
-    cut = tuple(rechunked(da, *each) for each in zip(lazy, given, vias, aims, strict=True))
-    return Pieces(da, call, cut, tuple(given), plan.loop, tuple(kept.items()), output_metas(call, cut))
+    kept = {dim: _at_least(chunks, halos[dim]) for dim, chunks in plan.kept}
+    aims = tuple(_aim(argument, chunks, plan, kept) for argument, chunks in zip(given, plan.arguments, strict=True))
+    n_blocks = math.prod(map(len, [*dict(plan.loop).values(), *kept.values()]))
+    call, large = without_large_keywords(call)
+
+    def built() -> tuple[Array, ...]:
+        vias = [move.via for move in plan.moves]
+        cut = tuple(rechunked(da, *each) for each in zip(lazy, given, vias, aims, strict=True))
+        metas, shared = output_metas(call, cut), as_operands(da, large)
+        return build(Pieces(da, call, cut, given, plan.loop, tuple(kept.items()), metas, shared))
+
+    warnings = warnings_of(plan.excess, call.runner, n_tasks=n_blocks)
+    n_tasks = n_layers * n_blocks
+    return Planned(core, plan.loop, given, aims, plan.moves, n_tasks, warnings, built, tuple(kept.items()))
 
 
 def tuple_layer(pieces: Pieces, func: Any, operands: Operands, grid: Mapping[str, Sizes]) -> Array:

@@ -53,6 +53,11 @@ class ReductionPlan:
         """The number of blocks that each output has."""
         return math.prod(len(chunks) for _, chunks in self.loop + self.independent)
 
+    @property
+    def n_pieces(self) -> int:
+        """The number of pieces that a state is made of."""
+        return self.n_outputs * math.prod(len(chunks) for _, chunks in self.reduced)
+
 
 def plan_reduction(
     arguments: Sequence[ArgumentChunks],

@@ -6,6 +6,7 @@ hand them. Out: states, in the end a tuple of outputs. Knows nothing of graphs.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,16 +44,17 @@ class PieceTask:
 
     def __call__(self, *operands: Any) -> PieceState:
         """Return the state, or the blocks where there is nothing to reduce; operands come as for `KernelTask`."""
-        start = len(operands) - len(self.arranged.cuts)
-        location, n_loop = operands[start - 1], self.arranged.n_loop
-        blocks = self.arranged.arrange(operands[start:], location)
+        arranged, operands = self.arranged.filled(operands)
+        start, n_loop = len(operands) - len(arranged.cuts), arranged.n_loop
+        location = operands[start - 1]
+        blocks = arranged.arrange(operands[start:], location)
         if not self.runner.has_elements(blocks):
-            return EmptyPiece(tuple(blocks))
+            return EmptyPiece(tuple(blocks), arranged.runner.keywords)
         parts = location[n_loop:]
         pairs = zip(self.core_dims, parts, strict=True)
         starts = {dim: part.start for dim, part in pairs} if self.runner.takes_offset else {}
-        with noted(f"in the piece {piece_text(self.core_dims, parts)}"), self.arranged.runner.kernel.guard():
-            return self.runner.state(blocks, starts, location[:n_loop])
+        with noted(f"in the piece {piece_text(self.core_dims, parts)}"), arranged.runner.kernel.guard():
+            return self.runner.with_keywords(arranged.runner.keywords).state(blocks, starts, location[:n_loop])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,10 @@ class CombineTask:
         return state if isinstance(following, EmptyPiece) else self.task.runner.combined(state, following)
 
     def _outputs(self, state: PieceState) -> tuple[Array, ...]:
-        whole = self.task.arranged.runner
-        outputs = whole(*state.blocks) if isinstance(state, EmptyPiece) else self.task.runner.outputs(state)
-        return self.task.arranged.finish(outputs)
+        if isinstance(state, EmptyPiece):
+            whole = dataclasses.replace(self.task.arranged.runner, keywords=state.keywords)
+            return self.task.arranged.finish(whole(*state.blocks))
+        return self.task.arranged.finish(self.task.runner.outputs(state))
 
 
 def keep(states: Any, **_how: Any) -> Any:

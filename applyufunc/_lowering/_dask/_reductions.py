@@ -7,7 +7,9 @@ last first, so that states stay in order; one pick for every output.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,43 +19,67 @@ from dask.layers import ArraySliceDep
 from ..._call import Call, input_dtype
 from ..._core_chunks import PiecewiseKernel, ReductionRunner, piecewise_kernel
 from ..._dtypes import discovered_dtypes
-from ..._errors import warn_caller
 from ..._plan import make_plan
 from ..._typing import Array, Namespace
 from ._arrays import as_block, block_kind, front_end
-from ._chunks import ArgumentChunks
-from ._graph import budget_bytes, check_unknown_outputs, chunks_of, kernel_task, output_metas, rechunked
+from ._graph import (
+    budget_bytes,
+    check_unknown_outputs,
+    chunks_of,
+    kernel_task,
+    output_metas,
+    plan_whole,
+    rechunked,
+    warnings_of,
+)
 from ._identity import call_token
-from ._layers import ONE_BLOCK, Operands, carriers, labels_of, layer, unknown_as_nan
+from ._layers import ONE_BLOCK, Operands, carriers, in_one_block, labels_of, layer, unknown_as_nan
 from ._pieces import Pieces, of_size_one, picked
+from ._planned import Planned, as_operands, without_large_keywords
 from ._reduction_chunks import ReductionPlan, StateCore, plan_reduction
 from ._reduction_tasks import CombineTask, PieceTask, keep
 
-__all__ = ["reduced", "reduction_plan"]
+__all__ = ["plan_reduced", "reduction_plan"]
 
 
-def reduced(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...] | None:
-    """Return the outputs of a call, core dims last; None where no core dim is to stay in chunks."""
+def plan_reduced(call: Call, arrays: Sequence[Array], *, may_try: bool) -> Planned | None:
+    """Return how a reduction is cut; None for a call that is none, or whose core dims are in one chunk anyway."""
     piecewise = piecewise_kernel(call.kernel, call.runner.signature, call.options)
     if piecewise is None:
         return None
-    plan = reduction_plan(call, arrays, piecewise)
+    plan = reduction_plan(call, arrays, piecewise, may_try=may_try)
     if not plan.is_tree:
-        return None
+        return dataclasses.replace(plan_whole(call, arrays), reason=plan.reason) if plan.merged else None
     check_unknown_outputs(call, plan.n_outputs)
-    if plan.excess is not None:
-        warn_caller(str(plan.excess))
-    return _layers(call, arrays, piecewise, plan)
+    lighter, large = without_large_keywords(call)
+    runner = _runner(call, arrays, piecewise).with_keywords(lighter.runner.keywords)
+    parts = (runner.chunk, runner.combine, runner.aggregate)
+    return Planned(
+        "reduction",
+        plan.loop,
+        tuple(chunks_of(call, arrays)),
+        plan.arguments,
+        plan.moves,
+        # States, a third as many tasks that combine them, and the tuples' outputs.
+        plan.n_pieces * 4 // 3 + (1 + len(call.plan.outputs)) * plan.n_outputs,
+        warnings_of(plan.excess, *parts, n_tasks=plan.n_pieces),
+        partial(_build, lighter, arrays, runner, plan, large),
+        plan.independent + plan.reduced,
+        plan.reason,
+        plan.state_bytes,
+    )
 
 
-def reduction_plan(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel) -> ReductionPlan:
+def reduction_plan(
+    call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel, *, may_try: bool = True
+) -> ReductionPlan:
     """Return how a call's arguments are cut, and which core dims are reduced in their chunks, and why not."""
     reduction = piecewise.reduction
     return plan_reduction(
         chunks_of(call, arrays),
         reduction.reduced,
         reduction.independent_dims,
-        _state_cores(call, arrays, piecewise),
+        _state_cores(call, arrays, piecewise, may_try),
         budget_bytes(call.options),
         needs_sizes=reduction.offset,
         steps=plan_rechunk,
@@ -63,28 +89,32 @@ def reduction_plan(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKern
 _SPLIT_EVERY: Final = 4  # states that one task combines
 
 
-def _state_cores(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel) -> list[StateCore]:
+def _state_cores(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel, may_try: bool) -> list[StateCore]:
     runner = _runner(call, arrays, piecewise)
     plan = make_plan(runner.chunk.signature, tuple(o and o.shape for o in call.plan.inputs), runner.chunk.output_sizes)
-    dtypes = runner.chunk.dtypes or _discovered(call, arrays, runner)
+    dtypes = runner.chunk.dtypes or _discovered(call, arrays, runner, may_try)
     sizes = [8] * len(plan.outputs) if dtypes is None else [dtype.itemsize for dtype in dtypes]
     return [StateCore(o.dims[o.n_loop :], o.core_shape, size) for o, size in zip(plan.outputs, sizes, strict=True)]
 
 
-def _discovered(call: Call, arrays: Sequence[Array], runner: ReductionRunner) -> tuple[np.dtype[Any], ...] | None:
+def _discovered(
+    call: Call, arrays: Sequence[Array], runner: ReductionRunner, may_try: bool
+) -> tuple[np.dtype[Any], ...] | None:
     """Return the states' dtypes as those of outputs are found; None where the caller wants nothing to be called."""
     if call.options.output_dtypes is not None or call.options.meta is not None:
         return None
     chunk = runner.chunk_at(dict.fromkeys(runner.reduced, 0))
     plan = make_plan(chunk.signature, tuple(o and o.shape for o in call.plan.inputs), chunk.output_sizes)
     args = call.runner.insert_constants(arrays)
-    return discovered_dtypes(
+    _, dtypes = discovered_dtypes(
         chunk,
         plan,
         tuple(map(input_dtype, args)),
         lambda array: array if call.kernel.arrays == "numpy" else as_block(array, arrays),
         () if call.kernel.arrays == "numpy" else block_kind(arrays),
+        may_try=may_try,
     )
+    return dtypes
 
 
 def _runner(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel) -> ReductionRunner:
@@ -93,27 +123,23 @@ def _runner(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel) -> 
     return piecewise.runner(call.plan, own.constants, own.keywords, own.output_sizes, input_dtypes, call.dtypes)
 
 
-def _layers(call: Call, arrays: Sequence[Array], piecewise: PiecewiseKernel, plan: ReductionPlan) -> tuple[Array, ...]:
+def _build(
+    call: Call, arrays: Sequence[Array], runner: ReductionRunner, plan: ReductionPlan, large: tuple[Array, ...]
+) -> tuple[Array, ...]:
     """Return the outputs of a call whose arguments are cut as planned."""
     da, given, metas = front_end(arrays), tuple(chunks_of(call, arrays)), output_metas(call, arrays)
     vias = [move.via for move in plan.moves]
     cut = tuple(rechunked(da, *each) for each in zip(arrays, given, vias, plan.arguments, strict=True))
-    pieces = Pieces(da, call, cut, given, plan.loop, plan.independent, metas)
-    task = _piece_task(call, given, plan, _runner(call, arrays, piecewise), metas)
+    pieces = Pieces(da, call, cut, given, plan.loop, plan.independent, metas, as_operands(da, large))
+    task = _piece_task(pieces, plan, runner)
     states = _states(pieces, task, plan)
     return picked(pieces, _combined(da, states, len(pieces.grid), len(plan.reduced), task), tuple(pieces.grid))
 
 
-def _piece_task(
-    call: Call,
-    given: Sequence[ArgumentChunks],
-    plan: ReductionPlan,
-    runner: ReductionRunner,
-    metas: tuple[Array, ...],
-) -> PieceTask:
+def _piece_task(pieces: Pieces, plan: ReductionPlan, runner: ReductionRunner) -> PieceTask:
     core = plan.independent + plan.reduced
     tokens = tuple(map(call_token, (runner.chunk, runner.combine, runner.aggregate)))
-    arranged = kernel_task(call, given, plan.loop + core, metas)
+    arranged = kernel_task(pieces.call, pieces.arguments, plan.loop + core, pieces.metas, len(pieces.shared))
     return PieceTask(arranged, runner, tokens, tuple(dim for dim, _ in core))
 
 
@@ -125,6 +151,7 @@ def _states(pieces: Pieces, task: PieceTask, plan: ReductionPlan) -> Array:
     labels = [labels_of(array, argument.dims, blocks) for array, argument in pairs]
     location = (ArraySliceDep(tuple(blocks.values())), tuple(blocks))
     operands: Operands = [*carriers([ONE_BLOCK]), location, *zip(pieces.arrays, labels, strict=True)]
+    operands += in_one_block(pieces.shared)
     grid = pieces.grid | of_size_one(reduced) | {ONE_BLOCK: (1,)}
     return layer(pieces.da, task, operands, grid, _no_states(len(grid)), f"{pieces.name}-state")
 

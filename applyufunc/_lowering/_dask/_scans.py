@@ -21,31 +21,32 @@ from ..._errors import UnknownSizeError
 from ..._typing import Array
 from ._chunks import ArgumentChunks
 from ._graph import chunks_of, kernel_task
-from ._layers import ONE_BLOCK, Operands, labels_of
-from ._pieces import Pieces, are_chunked, block_range, cut_in_pieces, picked, tuple_layer
+from ._layers import ONE_BLOCK, Operands, in_one_block, labels_of
+from ._pieces import Pieces, are_chunked, block_range, picked, plan_cuts, tuple_layer
+from ._planned import Planned
 from ._tasks import KernelTask, noted
 
-__all__ = ["is_scanned", "scan"]
+__all__ = ["plan_scan"]
 
 
-def is_scanned(call: Call, arrays: Sequence[Array]) -> bool:
-    """Tell whether a call is a scan along a core dim in several chunks."""
+def plan_scan(call: Call, arrays: Sequence[Array]) -> Planned | None:
+    """Return how a scan is cut; None for a call that is no scan along a core dim in several chunks."""
     kernel = call.kernel.func
-    return isinstance(kernel, ScanKernel) and are_chunked(call, arrays, (kernel.dim,))
+    if not isinstance(kernel, ScanKernel) or not are_chunked(call, arrays, (kernel.dim,)):
+        return None
+    _check_unknown_chunks(kernel.dim, chunks_of(call, arrays), arrays)
+    return plan_cuts(call, arrays, {kernel.dim: 0}, "scan", _scan, n_layers=2 + len(call.plan.outputs))
 
 
-def scan(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def _scan(pieces: Pieces) -> tuple[Array, ...]:
     """Return the outputs of a scan, core dims last."""
-    dim = cast(ScanKernel, call.kernel.func).dim
-    _check_unknown_chunks(dim, chunks_of(call, arrays), arrays)
-    pieces = cut_in_pieces(call, arrays, (dim,), {})
-    ((_, chunks),) = pieces.kept
+    ((dim, chunks),) = pieces.kept
     labels = (*pieces.loop, ONE_BLOCK)
-    task = kernel_task(call, pieces.arguments, pieces.loop_chunks, pieces.metas)
+    task = kernel_task(pieces.call, pieces.arguments, pieces.loop_chunks, pieces.metas, len(pieces.shared))
     steps: list[Array] = []
     for position in range(len(chunks)):
         previous = [(steps[-1], labels)] if steps else []
-        operands = [*_operands(pieces, dim, position), *previous]
+        operands = [*_operands(pieces, dim, position), *previous, *in_one_block(pieces.shared)]
         steps.append(tuple_layer(pieces, ScanTask(task, position), operands, pieces.loop | {ONE_BLOCK: (1,)}))
     tuples = pieces.da.concatenate(steps, axis=-1)
     return picked(pieces, tuples, (*pieces.loop, dim))
@@ -69,14 +70,15 @@ class ScanTask:
 
     def __call__(self, _no_dim: Any, *operands: Any) -> tuple[Array, ...]:
         """Return the outputs for where blocks lie in the loop, the blocks, and what the step before them returned."""
-        location, operands = (operands[0], operands[1:]) if self.task.n_loop else ((), operands)
-        n_blocks = len(self.task.cuts)
-        blocks = self.task.arrange(operands[:n_blocks], location)
+        task, operands = self.task.filled(operands)
+        location, operands = (operands[0], operands[1:]) if task.n_loop else ((), operands)
+        n_blocks = len(task.cuts)
+        blocks = task.arrange(operands[:n_blocks], location)
         carry = operands[n_blocks][len(self.task.metas) :] if len(operands) > n_blocks else ()
-        if _is_loop_empty(self.task.runner, blocks):
-            return self.task.finish(self.task.runner(*blocks))
+        if _is_loop_empty(task.runner, blocks):
+            return task.finish(task.runner(*blocks))
         with noted(f"in chunk {self.position} of core dimension {self._kernel.dim!r}"):
-            outputs, carry = self._advance(blocks, carry, location)
+            outputs, carry = self._advance(task.runner, blocks, carry, location)
         return (*self.task.finish(outputs), *carry)
 
     @property
@@ -84,10 +86,10 @@ class ScanTask:
         return cast(ScanKernel, self.task.runner.kernel.func)
 
     def _advance(
-        self, blocks: Sequence[Array], carry: Carry, location: Sequence[slice]
+        self, runner: BlockRunner, blocks: Sequence[Array], carry: Carry, location: Sequence[slice]
     ) -> tuple[tuple[Array, ...], Carry]:
         """Return the outputs and the carry; a piece without elements leaves the carry as it is, also where none is."""
-        kernel, runner = self._kernel, self.task.runner
+        kernel = self._kernel
         args, dtypes = runner.insert_constants(blocks), runner.dtypes
         assert dtypes is not None  # of a lazy call
         if kernel.piece_size(args) == 0:

@@ -6,6 +6,7 @@ them. Out: blocks. Knows nothing of graphs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ..._blocks import BlockRunner, location_text
 from ..._errors import DimensionError
 from ..._typing import Array
 from .._host import as_numpy, check_transfer, to_host
+from ._keywords import put_back
 
 __all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "last", "noted", "piece_text"]
 
@@ -40,6 +42,7 @@ class KernelTask:
     cuts: tuple[Cut, ...]  # for each argument
     alike: tuple[Alike, ...]
     n_loop: int
+    n_shared: int = 0  # arrays of keywords, which come last
     allow_transfer: bool = False  # whether leave was given when the graph was built
     only: int | None = None  # the one output to return; None: all, in a tuple
 
@@ -54,11 +57,20 @@ class KernelTask:
         return "applyufunc.KernelTask", self.token, types, self.cuts, self.alike, self.allow_transfer, self.only
 
     def __call__(self, *operands: Any) -> Any:
-        """Return the outputs for what only carries a dim, where the blocks lie in the loop, and the blocks."""
+        """Return the outputs for: what only carries a dim, where the blocks lie in the loop, blocks, shared arrays."""
+        task, operands = self.filled(operands)
         start = len(operands) - len(self.cuts)
         location = operands[start - 1] if self.n_loop else ()
-        finished = self.finish(self.runner(*self.arrange(operands[start:], location), location=location))
+        finished = task.finish(task.runner(*task.arrange(operands[start:], location), location=location))
         return finished if self.only is None else finished[self.only]
+
+    def filled(self, operands: tuple[Any, ...]) -> tuple[KernelTask, tuple[Any, ...]]:
+        """Return the task with all of its keywords, and the operands without those arrays, which come last."""
+        if not self.n_shared:
+            return self, operands
+        end = len(operands) - self.n_shared
+        keywords = put_back(self.runner.keywords, operands[end:])
+        return dataclasses.replace(self, runner=dataclasses.replace(self.runner, keywords=keywords)), operands[:end]
 
     def arrange(self, blocks: Sequence[Array], location: Sequence[slice]) -> list[Array]:
         """Return the blocks as the kernel takes them, cut, and checked against each other.

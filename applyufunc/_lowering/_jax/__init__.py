@@ -6,7 +6,7 @@ functions are. Implements the functions of `Lowering`; the modules below it do o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._call import Call
+from ..._explanation import Execution, in_one_block
 from ..._typing import Array, Namespace, Shape
-from ._callback import call_back
+from ._callback import call_back, check_sizes
 from ._direct import call_directly, is_concrete, untraced
 from ._dtypes import canonical, default_dtype, narrow
 from ._entry import convert
@@ -25,6 +26,7 @@ __all__ = [
     "block_kind",
     "convert",
     "default_dtype",
+    "explain",
     "is_lazy",
     "is_traced",
     "lower",
@@ -69,3 +71,11 @@ def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs: of the kernel itself, or of a callback that will run it."""
     return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays)
+
+
+def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
+    """Say that the kernel gets the whole arrays, directly or in a callback."""
+    is_direct = is_concrete(arrays)
+    if not is_direct:
+        check_sizes(call)
+    return in_one_block(call.plan, call.runner.array_positions, "direct" if is_direct else "callback")

@@ -26,18 +26,18 @@ from ._derivatives import Staged, differentiable
 from ._direct import run_on_numpy
 from ._identity import Identified, identify
 
-__all__ = ["call_back"]
+__all__ = ["call_back", "check_sizes"]
 
 
 def call_back(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a callback that runs the kernel once for the whole batch."""
-    _check_sizes(call)
+    check_sizes(call)
     staged = _staged(identify(call.runner, find_derivatives(call)))
     with reraise():  # under an eager vmap the kernel runs now
         return tuple(staged(*arrays))
 
 
-def _check_sizes(call: Call) -> None:
+def check_sizes(call: Call) -> None:
     """Refuse sizes that nobody knows before the kernel has run."""
     for label in call.plan.unknown_output_dims:
         raise UnknownSizeError(

@@ -193,7 +193,8 @@ class _Linear:
         runner = rule_runner(rule, kernel, self._runner, positions, [dtypes[position] for position in positions])
         shapes = input_shapes(runner.insert_constants(arrays), runner.signature)
         plan = make_plan(runner.signature, shapes, runner.output_sizes)
-        return dict(zip(positions, self._run(Call(runner, plan, rule.options), arrays), strict=True))
+        call = Call(runner, plan, rule.options, dtypes_from="declared")
+        return dict(zip(positions, self._run(call, arrays), strict=True))
 
     def _input_dtypes(self, primals: Sequence[Array]) -> list[np.dtype[Any]]:
         """Return the dtypes of all arguments' cotangents; those of constants, which nobody asks for, are made up."""
