@@ -18,6 +18,7 @@ from ._errors import OptionError
 
 __all__ = [
     "CALL_OPTIONS",
+    "NUMERIC_STEPS",
     "OPTION_NAMES",
     "CoreChunksRule",
     "KernelArrays",
@@ -134,6 +135,9 @@ class Options:
     thread_safe: bool = True
     threads: int = 1
     compute_dtype: Any = None
+    jac: Any = None  # a kernel, or a word of NUMERIC_STEPS
+    vjp: Any = None
+    jvp: Any = None
     kernel_token: str | None = None
     meta: Any = None
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -157,6 +161,9 @@ class OptionKeywords(TypedDict, total=False):
     thread_safe: bool
     threads: int
     compute_dtype: Any
+    jac: Callable[..., Any] | Literal["complex-step", "finite-difference"] | None
+    vjp: Callable[..., Any] | None
+    jvp: Callable[..., Any] | None
     kernel_token: str | None
     meta: Any
     kwargs: Mapping[str, Any] | None
@@ -171,6 +178,9 @@ class Parameters:
 
 
 OPTION_NAMES: Final = (*(field.name for field in dataclasses.fields(Options)), "allow_rechunk")
+
+NUMERIC_STEPS: Final = ("complex-step", "finite-difference")
+"""What `jac` takes beyond kernels: ways to differentiate the kernel itself by calling it."""
 
 CALL_OPTIONS: Final = ("axes", "axis", "keepdims")
 """The options that a call of a gufunc object takes; all others are bound to the object."""
@@ -370,6 +380,13 @@ def _text(value: object, name: str) -> str | None:
     return value
 
 
+def _derivative(value: object, name: str) -> object:
+    words = NUMERIC_STEPS if name == "jac" else ()
+    if value is not None and not callable(value) and value not in words:
+        raise OptionError(f"{name} takes {' or '.join(('a kernel', *map(repr, words)))}, got {value!r}")
+    return value
+
+
 def _meta(value: object, name: str) -> object:
     for array in value if isinstance(value, (tuple, list)) else [value]:
         if array is not None and not (hasattr(array, "dtype") and hasattr(array, "shape")):
@@ -396,6 +413,9 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "writable": _flag,
     "thread_safe": _flag,
     "threads": _threads,
+    "jac": _derivative,
+    "vjp": _derivative,
+    "jvp": _derivative,
     "kernel_token": _text,
     "meta": _meta,
     "kwargs": _kwargs,

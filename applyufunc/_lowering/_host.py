@@ -14,7 +14,7 @@ from .._errors import ArgumentError, TransferError
 from .._transfer import transfer_is_allowed
 from .._typing import Array
 
-__all__ = ["as_numpy", "check_transfer", "library_name", "to_host"]
+__all__ = ["as_numpy", "check_transfer", "is_jax_literal", "library_name", "to_host"]
 
 
 def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
@@ -65,6 +65,11 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
         return np.asarray(array)
     except (RuntimeError, TypeError, BufferError):  # as array-api-strict says off its CPU device
         return np.from_dlpack(array, device="cpu", copy=True)
+
+
+def is_jax_literal(arg: object) -> bool:
+    """Tell a subclass of NumPy's or Python's types as which JAX hands on what it knows while it differentiates."""
+    return library_name(arg) == "jax" and isinstance(arg, (np.ndarray, int, float, complex))
 
 
 def library_name(array: Array) -> str:

@@ -17,13 +17,14 @@ import numpy as np
 
 from ..._blocks import BlockRunner, input_shapes
 from ..._call import Call
+from ..._derivatives import find_derivatives
 from ..._errors import KernelError, UnknownSizeError
 from ..._failures import keep_failure, reraise
 from ..._plan import Plan, make_plan
-from ..._typing import Array
+from ..._typing import Array, Staged
+from ._derivatives import differentiable
 from ._direct import run_on_numpy
 from ._identity import Identified, identify
-from ._rules import Staged, refuse_derivatives
 
 __all__ = ["call_back", "check_sizes"]
 
@@ -31,7 +32,7 @@ __all__ = ["call_back", "check_sizes"]
 def call_back(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a callback that runs the kernel once for the whole batch."""
     check_sizes(call)
-    staged = _staged(identify(call.runner))
+    staged = _staged(identify(call.runner, find_derivatives(call)))
     with reraise():  # under an eager vmap the kernel runs now
         return tuple(staged(*arrays))
 
@@ -56,7 +57,7 @@ def _make_staged(identified: Identified) -> Staged:
     function = partial(_stage, runner, partial(_run_on_host, runner))
     function.__name__ = runner.kernel.name  # type: ignore[attr-defined]  # as programs and profiles show it
     # Compiled as a whole where nothing else is: the barrier has to stand in the callback's own program.
-    return refuse_derivatives(jax.jit(function, inline=True), runner)
+    return differentiable(jax.jit(function, inline=True), runner, identified.derivatives, call_back)
 
 
 def _stage(runner: BlockRunner, on_host: Callable[..., Any], *arrays: Array) -> tuple[Array, ...]:

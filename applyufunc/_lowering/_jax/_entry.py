@@ -18,7 +18,7 @@ from ..._errors import ArgumentError
 from ..._kernel import Kernel
 from ..._options import Options
 from ..._typing import Array
-from .._host import as_numpy
+from .._host import as_numpy, is_jax_literal
 from ._dtypes import canonical, is_held
 
 __all__ = ["convert"]
@@ -33,6 +33,8 @@ def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any,
 def _convert(arg: Any, what: str) -> Any:
     if isinstance(arg, jax.Array):
         return _check_extended(arg, what)
+    if is_jax_literal(arg):
+        return jnp.asarray(arg)
     if hasattr(type(arg), "__jax_array__"):  # before __array__, which fails on what is traced
         return _convert_result(arg, what)
     return arg if is_constant(arg) else _canonical_numpy(as_numpy(arg, what), what)

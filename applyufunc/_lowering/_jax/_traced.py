@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from ..._blocks import BlockRunner
 from ..._call import Call
 from ..._plan import Plan
-from ..._typing import Array
-from ._rules import Staged
+from ..._typing import Array, Staged
 
 __all__ = ["trace"]
 
