@@ -51,8 +51,8 @@ class BlockRunner:
         args = self.insert_constants(blocks)
         expected = waiting = None
         try:
-            plan = make_plan(self.signature, input_shapes(args, self.signature), self.output_sizes)
-            expected = _expectation(self, plan, blocks)
+            expected = self.expectation(blocks)
+            plan = expected.plan
             if plan.is_empty and self.dtypes is not None:
                 return empty_outputs(expected)
             if not self.kernel.vectorize:
@@ -64,6 +64,20 @@ class BlockRunner:
         except Exception as error:
             _add_note(error, _Situation(self, args, location, expected, waiting).text())
             raise
+
+    def expectation(self, blocks: Sequence[Array]) -> Expectation:
+        """Return what the outputs for such blocks have to be."""
+        shapes = input_shapes(self.insert_constants(blocks), self.signature)
+        return _expectation(self, make_plan(self.signature, shapes, self.output_sizes), blocks)
+
+    def function(self, expected: Expectation) -> Callable[..., Any]:
+        """Return the function to call with the arguments alone."""
+        function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
+        return partial(function, **self.keywords) if self.keywords else function
+
+    def add_note(self, error: Exception, blocks: Sequence[Array], expected: Expectation) -> None:
+        """Say, of an exception, what the kernel was called with."""
+        _add_note(error, _Situation(self, self.insert_constants(blocks), (), expected, None).text())
 
     def insert_constants(self, blocks: Sequence[Array]) -> tuple[Any, ...]:
         """Return all arguments in the signature's order."""
@@ -84,17 +98,12 @@ class BlockRunner:
 
     def _call_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
         """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
-        return check_batch(self._function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
+        return check_batch(self.function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
 
     def _run_on_items(self, items: Iterator[tuple[Any, ...]], expected: Expectation) -> Items:
         """Return what the kernel returned for each item."""
         with self.kernel.guard():
-            return collect_items(starmap(self._function(expected), items), expected)
-
-    def _function(self, expected: Expectation) -> Callable[..., Any]:
-        """Return the function to call with the arguments alone."""
-        function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
-        return partial(function, **self.keywords) if self.keywords else function
+            return collect_items(starmap(self.function(expected), items), expected)
 
     def _fill(self, expected: Expectation, *args: Any, **keywords: Any) -> Any:
         """Call a kernel that has to be given arrays for its outputs."""

@@ -124,6 +124,7 @@ class Options:
     output_sizes: tuple[tuple[str, SizeRule], ...] = ()
     vectorize: bool = False
     kernel_arrays: Literal["numpy", "same"] = "numpy"
+    callback: Literal["auto", "ffi", "pure_callback"] = "auto"
     core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
     allow_transfer: bool = False
@@ -144,6 +145,7 @@ class OptionKeywords(TypedDict, total=False):
     output_sizes: Mapping[str, Any] | None
     vectorize: bool | None
     kernel_arrays: Literal["numpy", "same"]
+    callback: Literal["auto", "ffi", "pure_callback"]
     core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
@@ -358,6 +360,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "keepdims": _flag,
     "vectorize": _flag,
     "kernel_arrays": _one_of("numpy", "same"),
+    "callback": _one_of("auto", "ffi", "pure_callback"),
     "core_chunks": _core_chunks,
     "budget": _budget,
     "allow_transfer": _flag,

@@ -1,0 +1,166 @@
+"""A kernel on memory that is XLA's: read where it is, filled in place, and left alone when the call is over.
+
+In: the operands of one call. Out: nothing, or the words of an error. XLA uses memory again as soon as the call has
+ended, so that a kernel which keeps a view of its argument would read something else later. The first call of a kernel
+therefore gets copies; one that keeps them gets copies ever after. One that begins to keep its arguments later is
+refused, for that call; and an exception, whose frames hold them, is kept without its local variables, for that call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ..._blocks import BlockRunner
+from ..._errors import KernelError
+from ..._failures import keep_failure
+from ..._typing import Array
+from ._filling import Filler, make_filler
+from ._guard import without_jax
+from ._xla_abi import OperandType
+
+__all__ = ["BorrowingKernel", "Form", "make_form"]
+
+
+class BorrowingKernel:
+    """A block runner as XLA calls it, with what is known of how its kernel treats its arguments."""
+
+    __slots__ = ("__weakref__", "_gets_copies", "runner")
+
+    def __init__(self, runner: BlockRunner) -> None:
+        self.runner = runner
+        self._gets_copies: bool | None = None  # None: until it is known whether it keeps them
+
+    def __call__(self, form: Form, inputs: Sequence[int], outputs: Sequence[int]) -> str:
+        """Fill the outputs; return what went wrong, in words that can travel, or nothing."""
+        lent = _views(form.inputs, inputs)
+        if self._gets_copies is not False:
+            lent = [view.copy() for view in lent]
+        _protect(lent)
+        filled = _views(form.outputs, outputs)
+        try:
+            with without_jax():
+                form.filler(lent, filled)
+            return "" if self._gets_copies else self._look_for_kept(lent, form)
+        except BaseException as error:  # noqa: BLE001  # what leaves a foreign call is lost, and the call a success
+            return self._keep_failure(error, lent)
+        finally:
+            lent.clear()  # these lists are kept with the frames of what was raised
+            filled.clear()
+
+    def _look_for_kept(self, lent: list[Array], form: Form) -> str:
+        """Learn from the first call whether arguments are kept, and refuse it in a later one."""
+        held = _held(lent)
+        if self._gets_copies is None:
+            self._gets_copies = None if form.is_empty else bool(held)  # without elements the kernel has not run
+            return ""
+        if not held:
+            return ""
+        self._gets_copies = True
+        held = _wait_for_release(lent)
+        if not held:
+            return ""
+        named = ", ".join(f"argument {self.runner.array_positions[place]}" for place in held)
+        error = KernelError(
+            f"the kernel keeps a view of {named} after its call, when that memory holds other values: keep a copy of "
+            f"it, or pass callback='pure_callback'"
+        )
+        return keep_failure(self.runner.kernel.name, error)
+
+    def _keep_failure(self, error: BaseException, lent: list[Array]) -> str:
+        """Return the words for an exception, which is kept without what leads to memory that is XLA's."""
+        if self._gets_copies is False:
+            self._gets_copies = True  # so that the next exception has its local variables
+            _clear_frames(error)
+            if _wait_for_release(lent):  # the exception itself holds an array
+                error = KernelError(f"{type(error).__name__}: {error}")
+        return keep_failure(self.runner.kernel.name, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How one operand lies in its memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    memory: Any  # the type, to ctypes, of that many bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the calls with operands of certain types have in common."""
+
+    inputs: tuple[_Layout, ...]
+    outputs: tuple[_Layout, ...]
+    filler: Filler
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether an operand has no elements."""
+        return any(0 in layout.shape for layout in (*self.inputs, *self.outputs))
+
+
+def make_form(runner: BlockRunner, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> Form:
+    """Return the form of the calls with operands of these types."""
+    blocks = [np.broadcast_to(np.zeros((), dtype), shape) for dtype, shape in inputs]
+    return Form(tuple(map(_layout, inputs)), tuple(map(_layout, outputs)), make_filler(runner, blocks))
+
+
+def _layout(kind: OperandType) -> _Layout:
+    dtype, shape = kind
+    return _Layout(shape, dtype, ctypes.c_char * (dtype.itemsize * math.prod(shape)))
+
+
+def _views(layouts: Sequence[_Layout], addresses: Sequence[int]) -> list[Array]:
+    return [
+        np.ndarray(layout.shape, layout.dtype, layout.memory.from_address(address))
+        for layout, address in zip(layouts, addresses, strict=True)
+    ]
+
+
+def _protect(arrays: Sequence[Array]) -> None:
+    for array in arrays:  # in a function of its own, whose last array is gone with it
+        array.setflags(write=False)
+
+
+def _held(lent: list[Array]) -> list[int]:
+    """Return the places of the arrays to which something else leads still, be it through a view."""
+    return [place for place in range(len(lent)) if sys.getrefcount(lent[place]) > _ONE_HOLDER]
+
+
+def _wait_for_release(lent: list[Array]) -> list[int]:
+    """Return the places of what is still held when reference cycles are gone, and other threads have let go."""
+    gc.collect()
+    end = time.monotonic() + _PATIENCE
+    while (held := _held(lent)) and time.monotonic() < end:
+        time.sleep(0.001)
+    return held
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Take the local variables out of every frame that an exception, or one that led to it, keeps."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+
+
+_HOLDER: Final = [np.empty(0)]
+_ONE_HOLDER: Final = sys.getrefcount(_HOLDER[0])
+"""What `sys.getrefcount` says of an object that one list holds."""
+
+_PATIENCE: Final = 0.1  # seconds
