@@ -50,7 +50,7 @@ class BorrowingKernel:
         try:
             with without_jax():
                 form.filler(lent, filled)
-            return "" if self._gets_copies else self._look_for_kept(lent, form)
+            return self._look_for_kept(lent, form)
         except BaseException as error:  # noqa: BLE001  # what leaves a foreign call is lost, and the call a success
             return self._keep_failure(error, lent)
         finally:
@@ -59,15 +59,12 @@ class BorrowingKernel:
 
     def _look_for_kept(self, lent: list[Array], form: Form) -> str:
         """Learn from the first call whether arguments are kept, and refuse it in a later one."""
-        held = _held(lent)
-        if self._gets_copies is None:
-            self._gets_copies = None if form.is_empty else bool(held)  # without elements the kernel has not run
+        if self._gets_copies or not (held := _held(lent)):
+            if self._gets_copies is None and not form.is_empty:  # without elements the kernel has not run
+                self._gets_copies = False
             return ""
-        if not held:
-            return ""
-        self._gets_copies = True
-        held = _wait_for_release(lent)
-        if not held:
+        is_first, self._gets_copies = self._gets_copies is None, True
+        if is_first or not (held := _wait_for_release(lent)):
             return ""
         named = ", ".join(f"argument {self.runner.array_positions[place]}" for place in held)
         error = KernelError(
