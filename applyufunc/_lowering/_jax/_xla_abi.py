@@ -11,6 +11,8 @@ that `layout_problem` looks at.
 from __future__ import annotations
 
 import ctypes
+import sys
+from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
 from functools import cache
 from struct import Struct
@@ -25,6 +27,8 @@ __all__ = [
     "Handler",
     "OperandType",
     "addresses",
+    "arrays_to_fill",
+    "arrays_to_read",
     "attribute",
     "create_error",
     "describe_handler",
@@ -216,6 +220,18 @@ def operand_types(pointers: int, n_operands: int) -> tuple[OperandType, ...]:
     return tuple(_operand_type(pointer.contents) for pointer in buffers)
 
 
+def arrays_to_read(types: Sequence[OperandType], places: Sequence[int]) -> list[np.ndarray[Any, Any]]:
+    """Return arrays over the memory at some addresses that nobody can make writable."""
+    pairs = zip(types, places, strict=True)
+    return [np.ndarray(shape, dtype, _TO_READ, address and address - _START) for (dtype, shape), address in pairs]
+
+
+def arrays_to_fill(types: Sequence[OperandType], places: Sequence[int]) -> list[np.ndarray[Any, Any]]:
+    """Return writable arrays over the memory at some addresses."""
+    pairs = zip(types, places, strict=True)
+    return [np.ndarray(shape, dtype, _TO_FILL, address and address - _START) for (dtype, shape), address in pairs]
+
+
 def create_error(frame: Frame, message: str) -> Any:
     """Return XLA's own error with a text, to answer with."""
     arguments = _ErrorArguments(ctypes.sizeof(_ErrorArguments), None, message.encode(errors="replace"), _INTERNAL)
@@ -233,6 +249,13 @@ def _operand_type(buffer: Any) -> OperandType:
     return DTYPES[buffer.dtype], tuple(buffer.dims[: buffer.rank]) if buffer.rank else ()
 
 
+# A prototype of its own: what `ctypes.pythonapi` gives by name is shared with everyone who sets its types.
+_MemoryFunction: Final = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.c_ssize_t, c_int)
+_memory: Final = _MemoryFunction(("PyMemoryView_FromMemory", ctypes.pythonapi))
+# All that can be addressed: an array over a part of it costs less than a buffer made for it. 0 is where nothing is.
+_START: Final = 1
+_TO_READ: Final = _memory(_START, sys.maxsize, 0x100)  # PyBUF_READ
+_TO_FILL: Final = _memory(_START, sys.maxsize, 0x200)  # PyBUF_WRITE
 _FRAME: Final = Struct("=8x QQ8xi4x 16xq8xQ 16xq8xQ 16xq16xQ")  # of a _CallFrame, what a Frame has
 _bytes_at: Final = (ctypes.c_char * _FRAME.size).from_address
 _integer_at: Final = c_int64.from_address
