@@ -23,7 +23,7 @@ from ._compute_dtype import dtype_for_kernel, dtype_of_results
 from ._errors import UnknownDTypeError
 from ._expectation import Expectation
 from ._kernel import Kernel
-from ._options import OutputSizes
+from ._option_values import OutputSizes
 from ._ownership import Items, collect_items, copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
@@ -55,8 +55,8 @@ class BlockRunner:
         expected: Expectation | None = None
         waiting: Iterator[tuple[Any, ...]] | SharedItems | None = None
         try:
-            plan = make_plan(self.signature, input_shapes(args, self.signature), self.output_sizes)
-            expected = _expectation(self, plan, blocks)
+            expected = self.expectation(blocks)
+            plan = expected.plan
             if plan.is_empty and self.dtypes is not None:
                 return empty_outputs(expected)
             if not self.kernel.vectorize:
@@ -68,6 +68,20 @@ class BlockRunner:
         except Exception as error:
             add_note(error, _Situation(self, args, location, expected, waiting).text())
             raise
+
+    def expectation(self, blocks: Sequence[Array]) -> Expectation:
+        """Return what the outputs for such blocks have to be."""
+        shapes = input_shapes(self.insert_constants(blocks), self.signature)
+        return _expectation(self, make_plan(self.signature, shapes, self.output_sizes), blocks)
+
+    def function(self, expected: Expectation) -> Callable[..., Any]:
+        """Return the function to call with the arguments alone."""
+        function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
+        return partial(function, **self.keywords) if self.keywords else function
+
+    def add_note(self, error: Exception, blocks: Sequence[Array], expected: Expectation) -> None:
+        """Say, of an exception, what the kernel was called with."""
+        add_note(error, _Situation(self, self.insert_constants(blocks), (), expected, None).text())
 
     def insert_constants(self, blocks: Sequence[Array]) -> tuple[Any, ...]:
         """Return all arguments in the signature's order."""
@@ -88,11 +102,11 @@ class BlockRunner:
 
     def _call_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
         """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
-        return check_batch(self._function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
+        return check_batch(self.function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
 
     def _run_on_items(self, items: Iterator[tuple[Any, ...]] | SharedItems, expected: Expectation) -> Items:
         """Return what the kernel returned for each item."""
-        function = self._function(expected)
+        function = self.function(expected)
         with self.kernel.guard():
             if isinstance(items, SharedItems):
                 return collect_in_threads(function, items, expected)
@@ -105,11 +119,6 @@ class BlockRunner:
             return outputs
         own = [block.dtype for block in blocks]
         return tuple(_back(output, own, compute, f"output {n}", expected) for n, output in enumerate(outputs))
-
-    def _function(self, expected: Expectation) -> Callable[..., Any]:
-        """Return the function to call with the arguments alone."""
-        function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
-        return partial(function, **self.keywords) if self.keywords else function
 
     def _fill(self, expected: Expectation, *args: Any, **keywords: Any) -> Any:
         """Call a kernel that has to be given arrays for its outputs."""

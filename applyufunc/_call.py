@@ -21,7 +21,8 @@ from ._compute_dtype import dtype_for_kernel
 from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
 from ._explanation import DTypeSource, Execution
 from ._kernel import Kernel
-from ._options import Options, OutputSizes
+from ._option_values import OutputSizes
+from ._options import Options
 from ._plan import Plan, core_sizes, fix_output_sizes, make_plan
 from ._signature import Signature
 from ._typing import Array, Keywords, Namespace, Shape

@@ -22,10 +22,13 @@ import numpy as np
 
 from ._blocks import BlockRunner, input_shapes
 from ._call import Call
+from ._casting import family
+from ._compute_dtype import read_compute_dtype
 from ._errors import OptionError, OutputShapeError
 from ._kernel import Kernel, describes_itself, make_kernel
 from ._numeric_derivatives import NumericJacobian
-from ._options import Options, OutputSize, OutputSizes, SizeRule, UpTo
+from ._option_values import OutputSize, OutputSizes, SizeRule, UpTo
+from ._options import Options
 from ._plan import make_plan
 from ._returned import kind_text
 from ._signature import CoreDim, Signature
@@ -103,8 +106,8 @@ def check_rules(options: Options, signature: Signature) -> None:
         rule = getattr(options, kind)
         if isinstance(rule, BoundKernel):
             _check_signature(kind, rule, signature)
-    if isinstance(options.jac, str) and options.kernel_arrays != "numpy":
-        raise OptionError(f"jac={options.jac!r} calls the kernel on NumPy arrays: it takes kernel_arrays='numpy'")
+    if isinstance(options.jac, str):
+        _check_step(options)
 
 
 def rule_signature(
@@ -148,7 +151,7 @@ def rule_kernel(rule: Rule, *, primal: BlockRunner, wanted: tuple[int, ...]) -> 
     signature = _full_signature(rule, primal)
     if rule.step is not None:
         func: KernelFunction = NumericJacobian(dataclasses.replace(primal, dtypes=None, found=False), rule.step, wanted)
-        return dataclasses.replace(rule.kernel, func=func, vectorize=False, writable=False, thread_safe=True)
+        return Kernel(func, rule.kernel.name)
     if describes_itself(rule.kernel.func):  # a ufunc, which returns arrays, all of them
         return rule.kernel
     constants = dict(primal.constants)
@@ -188,8 +191,7 @@ def _read_rule(kind: RuleKind, given: Any, call: Call) -> Rule:
 
 def _inherited(options: Options) -> Options:
     """Return what of a kernel's options holds for its derivatives; the keywords come with each call."""
-    kept = {name: getattr(options, name) for name in ("vectorize", "kernel_arrays", "writable", "thread_safe")}
-    return Options(**kept, allow_transfer=options.allow_transfer)
+    return Options(**{name: getattr(options, name) for name in _INHERITED})
 
 
 def _check_signature(kind: RuleKind, rule: BoundKernel, signature: Signature) -> None:
@@ -205,6 +207,15 @@ def _check_signature(kind: RuleKind, rule: BoundKernel, signature: Signature) ->
         )
     if options.axes is not None or options.axis is not None or options.keepdims is not False:
         raise OptionError(f"{kind} is a gufunc object with axes, axis or keepdims bound: its core dimensions are last")
+
+
+def _check_step(options: Options) -> None:
+    """Refuse small steps where the kernel does not get them."""
+    if options.kernel_arrays not in (None, "numpy"):
+        raise OptionError(f"jac={options.jac!r} calls the kernel on NumPy arrays: it takes kernel_arrays='numpy'")
+    compute = read_compute_dtype(options.compute_dtype)
+    if compute is not None and family(compute) != "integer" and not np.can_cast(np.float64, compute):
+        raise OptionError(f"jac={options.jac!r} takes steps that are lost in a compute_dtype of {compute}")
 
 
 def _numbers(signature: Signature) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -293,3 +304,16 @@ class _RuleFunction:
         plan = make_plan(self.signature, input_shapes(args, self.signature), self.output_sizes)
         shapes = (tuple(size or 0 for size in output.shape) for output in plan.outputs)
         return [np.zeros(shape) if value is None else value for value, shape in zip(values, shapes, strict=True)]
+
+
+_INHERITED: Final = (
+    "vectorize",
+    "kernel_arrays",
+    "callback",
+    "allow_transfer",
+    "writable",
+    "thread_safe",
+    "threads",
+    "compute_dtype",
+)
+"""What of a kernel's options holds for its derivative kernels too."""

@@ -20,7 +20,7 @@ from ._casting import numpy_dtype
 from ._errors import OptionError, UnknownDTypeError
 from ._explanation import DTypeSource
 from ._identity import IdentityMap, is_plain
-from ._options import UpTo
+from ._option_values import UpTo
 from ._plan import Operand, Plan
 from ._typing import Array, DType
 

@@ -373,6 +373,10 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX traces,
         so that JAX itself maps, differentiates and shards the kernel. By default JAX traces what ``jax.jit`` made, and
         functions of its own; every other kernel takes NumPy arrays, and none is tried.
+    callback : {"auto", "ffi", "pure_callback"}, default "auto"
+        JAX, inside ``jit`` and ``vmap``: how the kernel is reached. ``"ffi"``: as a foreign function of XLA's, on the
+        CPU, in XLA's own memory. ``"pure_callback"``: by `jax.pure_callback`, on any device. ``"auto"``: the first
+        where it works.
     core_chunks : {"merge", "refuse"}, Reduction, Scan, Overlap or callable, default "merge"
         Dask: what is done with a core dimension in several chunks. ``allow_rechunk=True`` and ``False`` say the same as
         the words. A `Reduction` works on them piece by piece; a binary ufunc, or a function of two states, such as

@@ -22,7 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 from ._compute_dtype import read_compute_dtype
-from ._options import KernelArrays, Options, Parameters
+from ._option_values import KernelArrays
+from ._options import Options, Parameters
 from ._typing import KernelFunction
 
 __all__ = ["Home", "Kernel", "describes_itself", "function_name", "make_kernel", "parameters_of"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import copy_context
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, copy_context
 from itertools import islice, starmap
 from operator import length_hint
 from typing import Any, Final, TypeAlias
@@ -20,7 +21,7 @@ import numpy as np
 from ._expectation import Expectation
 from ._ownership import Items, collect_items
 
-__all__ = ["SharedItems", "collect_in_threads"]
+__all__ = ["SharedItems", "collect_in_threads", "hold_on_threads"]
 
 _Batch: TypeAlias = tuple[int, Sequence[tuple[Any, ...]]]
 """The place of the first item in the loop, and the arguments of it and of those that follow."""
@@ -103,17 +104,33 @@ def collect_in_threads(function: Callable[..., Any], items: SharedItems, expecte
     return collected.items()
 
 
+@contextmanager
+def hold_on_threads(hold: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    """Hold what holds for one thread on this one, and on those that loops are spread over meanwhile."""
+    token = _held.set(hold)
+    try:
+        with hold():
+            yield
+    finally:
+        _held.reset(token)
+
+
 def _start(work: Callable[[], None], number: int) -> list[threading.Thread]:
     """Return running threads, in the caller's context; fewer where the system has no more."""
     started: list[threading.Thread] = []
     for _ in range(number):
-        thread = threading.Thread(target=copy_context().run, args=(work,), name="applyufunc")
+        thread = threading.Thread(target=copy_context().run, args=(_work_held, work), name="applyufunc")
         try:
             thread.start()
         except RuntimeError:
             break
         started.append(thread)
     return started
+
+
+def _work_held(work: Callable[[], None]) -> None:
+    with _held.get()():
+        work()
 
 
 def _run_batch(
@@ -166,5 +183,6 @@ class _Collected:
         return self._rows if is_alike else None
 
 
+_held: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar("_held", default=nullcontext)
 _BATCHES_PER_THREAD: Final = 8  # so that one with slow items does not hold up all
 _LARGEST_BATCH: Final = 1024  # items, whose arguments are there at once

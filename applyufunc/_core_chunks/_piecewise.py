@@ -22,7 +22,8 @@ from .._casting import numpy_dtype
 from .._dtypes import InputDType, declared_dtypes
 from .._errors import OptionError, UnknownSizeError
 from .._kernel import Kernel, parameters_of
-from .._options import Options, OutputSizes, SizeRule
+from .._option_values import OutputSizes, SizeRule
+from .._options import Options
 from .._plan import Operand, Plan, core_sizes, fix_output_sizes, make_plan
 from .._signature import Signature
 from .._typing import Array, KernelFunction, Keywords, Shape

@@ -20,7 +20,8 @@ from .._blocks import BlockRunner, input_shapes, is_constant
 from .._casting import numpy_dtype
 from .._identity import IdentityMap
 from .._kernel import Kernel, function_name, parameters_of
-from .._options import Options, OutputSizes, SizeRule
+from .._option_values import OutputSizes, SizeRule
+from .._options import Options
 from .._plan import core_sizes, fix_output_sizes, make_plan
 from .._signature import CoreDim, Signature
 from .._typing import Array, KernelFunction, Keywords

@@ -19,7 +19,7 @@ from ..._errors import warn_caller
 from ..._explanation import Execution, Way, in_one_block
 from ..._kernel import Kernel
 from ..._typing import Array, Namespace, Shape
-from ._callback import call_back, check_sizes
+from ._callback import call_back, find_route
 from ._direct import call_directly, common_device, is_concrete, untraced
 from ._dtypes import canonical, default_dtype, narrow, narrowing_texts
 from ._entry import convert
@@ -83,8 +83,8 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     for text in _warnings(call):
         warn_caller(text, UserWarning)  # the category of JAX's own
     if traces(call.kernel):
-        return trace(call, arrays)
-    return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays)
+        return trace(call, arrays, lower)
+    return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays, lower)
 
 
 def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
@@ -95,7 +95,7 @@ def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Arra
     if is_direct:
         common_device(arrays, call.runner)
     else:
-        check_sizes(call)
+        find_route(call, arrays)
     way: Way = "direct" if is_direct else "callback"
     return in_one_block(call.plan, call.runner.array_positions, way, _warnings(call))
 

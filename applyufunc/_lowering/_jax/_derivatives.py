@@ -9,6 +9,7 @@ Names of JAX that this relies on beyond the documented ones, seen in 0.10.2 and 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial, reduce
 from typing import Any, TypeAlias
@@ -22,18 +23,19 @@ from ..._blocks import BlockRunner, input_shapes
 from ..._call import Call
 from ..._derivatives import Derivatives, Rule, rule_kernel, rule_runner
 from ..._errors import ArgumentError
+from ..._kernel import Kernel
 from ..._plan import make_plan
 from ..._typing import Array, Staged
 from ._tangents import push_tangents
 from ._unbroadcast import unbroadcast
 
-__all__ = ["differentiable"]
+__all__ = ["Run", "differentiable"]
 
-_Run: TypeAlias = Callable[[Call, Sequence[Array]], tuple[Array, ...]]
-"""What runs a traced call."""
+Run: TypeAlias = Callable[[Call, Sequence[Array]], tuple[Array, ...]]
+"""What runs a call, traced or not."""
 
 
-def differentiable(function: Staged, runner: BlockRunner, derivatives: Derivatives, run: _Run) -> Staged:
+def differentiable(function: Staged, runner: BlockRunner, derivatives: Derivatives, run: Run) -> Staged:
     """Return `function`, which runs the kernel of `runner`, under its derivative rules."""
     guarded = jax.custom_jvp(function)
     linear = _Linear(runner, derivatives, run)
@@ -60,13 +62,13 @@ def _has_tangent(primal: Array, tangent: Any) -> bool:
 class _Linear:
     """The derivative of a kernel as a linear map between tangents, and back; places are those among the arrays."""
 
-    def __init__(self, runner: BlockRunner, derivatives: Derivatives, run: _Run) -> None:
+    def __init__(self, runner: BlockRunner, derivatives: Derivatives, run: Run) -> None:
         assert runner.dtypes is not None
         self._runner = runner
         self._derivatives = derivatives
         self._run = run
         self._dtypes = runner.dtypes
-        self._kernel = lru_cache(maxsize=32)(partial(rule_kernel, primal=runner))  # JAX knows a function again
+        self._kernel = lru_cache(maxsize=32)(partial(_kernel_of, runner))  # JAX knows a function again
         self.n_core_inputs = tuple(len(runner.signature.inputs[position]) for position in runner.array_positions)
         self.n_core_outputs = tuple(map(len, runner.signature.outputs))
         self.smooth_outputs = tuple(place for place, dtype in enumerate(self._dtypes) if _is_smooth(dtype))
@@ -80,9 +82,9 @@ class _Linear:
         """Return the tangents of the smooth outputs, such that JAX can turn them round as far as there are rules."""
         if not self._derivatives.rules:
             raise self._refusal(
-                f"has no derivative, but is differentiated with respect to argument(s) {self._named(active)}: give "
-                f"gufunc or apply_ufunc a kernel for jac=, vjp= or jvp= (a derivative takes them as a gufunc object), "
-                f"or apply jax.lax.stop_gradient to what is held fixed"
+                f"runs on the host and has no derivative, but is differentiated with respect to argument(s) "
+                f"{self._named(active)}: give gufunc or apply_ufunc a kernel for jac=, vjp= or jvp= (a derivative takes "
+                f"them as a gufunc object), or apply jax.lax.stop_gradient to what is held fixed"
             )
         has_jac_alone = self._derivatives.vjp is None and self._derivatives.jvp is None
         push = self.push if has_jac_alone else partial(push_tangents, self)
@@ -186,11 +188,12 @@ class _Linear:
     ) -> dict[int, Array]:
         """Return the outputs of a rule at the wanted positions; `dtypes` are those of all."""
         positions = tuple(range(len(dtypes))) if rule.gives_all else wanted
-        kernel = self._kernel(rule, wanted=positions)
+        kernel = self._kernel(rule, positions)
         runner = rule_runner(rule, kernel, self._runner, positions, [dtypes[position] for position in positions])
         shapes = input_shapes(runner.insert_constants(arrays), runner.signature)
         plan = make_plan(runner.signature, shapes, runner.output_sizes)
-        call = Call(runner, plan, rule.options, dtypes_from="declared")
+        assert runner.dtypes is not None
+        call = Call(runner, plan, rule.options, dtypes_from="declared", wanted=runner.dtypes)
         return dict(zip(positions, self._run(call, arrays), strict=True))
 
     def _input_dtypes(self, primals: Sequence[Array]) -> list[np.dtype[Any]]:
@@ -212,9 +215,7 @@ class _Linear:
 
     def _refusal(self, what: str) -> ArgumentError:
         runner = self._runner
-        return ArgumentError(
-            f"kernel {runner.kernel.name!r} with signature {str(runner.signature)!r} runs on the host and {what}"
-        )
+        return ArgumentError(f"kernel {runner.kernel.name!r} with signature {str(runner.signature)!r} {what}")
 
     def _named(self, places: tuple[int, ...]) -> str:
         return ", ".join(str(self._runner.array_positions[place]) for place in places)
@@ -222,6 +223,12 @@ class _Linear:
 
 _Jacobian: TypeAlias = dict[tuple[int, int], Array]
 """Derivatives by the position of the output and the place of the argument."""
+
+
+def _kernel_of(primal: BlockRunner, rule: Rule, wanted: tuple[int, ...]) -> Kernel:
+    """Return the kernel that gives the wanted outputs of a rule, one that JAX traces where it would trace the rule."""
+    kernel = rule_kernel(rule, primal=primal, wanted=wanted)
+    return dataclasses.replace(kernel, arrays="traced") if rule.kernel.is_traced_by("jax") else kernel
 
 
 def _is_smooth(dtype: np.dtype[Any]) -> bool:

@@ -1,5 +1,6 @@
 """Kernels that JAX traces: no callback, and JAX itself batches, differentiates, compiles and shards them.
 
+Derivative kernels, where there are any, take the place of JAX's own derivatives.
 In: a call, and arrays, traced or not. Out: JAX arrays. A kernel that takes loop dims is called once with all of them;
 one that takes an item is mapped by one `jax.vmap` for each loop dim, from the innermost, as `jax.numpy.vectorize` does,
 so that nothing is broadcast before it has to be.
@@ -10,28 +11,43 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..._blocks import BlockRunner
 from ..._call import Call
+from ..._derivatives import Derivatives, find_derivatives
+from ..._errors import OptionError
 from ..._plan import Plan
 from ..._typing import Array, Staged
+from ._derivatives import Run, differentiable
 
 __all__ = ["trace"]
 
 
-def trace(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs of the kernel as a part of whatever program is being built, or at once where none is."""
-    runner = _on_whole_blocks(call.runner)
-    arrays = [jnp.asarray(array) for array in arrays]
+def trace(call: Call, arrays: Sequence[Array], run: Run) -> tuple[Array, ...]:
+    """Return the outputs of the kernel as a part of whatever program is being built, or at once where none is.
+
+    `run` is for the calls of its derivative kernels.
+    """
+    function: Staged = partial(_run, call)
+    derivatives = find_derivatives(call)
     with _explained(call):
-        if call.plan.is_empty:
-            return _empty(runner, call.plan, arrays)
-        is_mapped = call.kernel.vectorize
-        outputs = _map_items(runner, call.plan, arrays) if is_mapped else runner(*arrays)
+        if derivatives.rules:
+            _check_rules(call, derivatives)
+            function = differentiable(function, _with_dtypes(call.runner, function, arrays), derivatives, run)
+        return function(*map(jnp.asarray, arrays))
+
+
+def _run(call: Call, *arrays: Array) -> tuple[Array, ...]:
+    runner = _on_whole_blocks(call.runner)
+    if call.plan.is_empty:
+        return _empty(runner, call.plan, arrays)
+    outputs = _map_items(runner, call.plan, arrays) if call.kernel.vectorize else runner(*arrays)
     # Results of callbacks are strongly typed, and so are these.
     return tuple(jnp.asarray(output, output.dtype) for output in outputs)
 
@@ -40,6 +56,23 @@ def _on_whole_blocks(runner: BlockRunner) -> BlockRunner:
     """Return a runner that calls the kernel once: with a batch, or, inside `jax.vmap`, with one item."""
     kernel = dataclasses.replace(runner.kernel, arrays="traced", vectorize=False)
     return dataclasses.replace(runner, kernel=kernel)
+
+
+def _check_rules(call: Call, derivatives: Derivatives) -> None:
+    """Refuse to differentiate by calls on NumPy arrays what JAX has to trace."""
+    if derivatives.jac is not None and derivatives.jac.step is not None:
+        raise OptionError(
+            f"jac={derivatives.jac.step!r} calls the kernel on NumPy arrays, and kernel {call.kernel.name!r} is traced "
+            f"by JAX, which differentiates it itself: drop jac"
+        )
+
+
+def _with_dtypes(runner: BlockRunner, function: Staged, arrays: Sequence[Array]) -> BlockRunner:
+    """Return a runner with the dtypes that the trace finds, where none are declared."""
+    if runner.dtypes is not None:
+        return runner
+    types = jax.eval_shape(function, *arrays)
+    return dataclasses.replace(runner, dtypes=tuple(np.dtype(output.dtype) for output in types))
 
 
 @contextmanager
