@@ -88,7 +88,7 @@ def test_every_route_gives_the_same_values(callback):
 
 
 def test_other_values_of_the_option_are_refused():
-    with pytest.raises(au.OptionError, match="callback takes 'auto' or 'ffi' or 'pure_callback', got 'fast'"):
+    with pytest.raises(au.OptionError, match="callback takes 'auto', 'ffi' or 'pure_callback', got 'fast'"):
         scalar_function(np.sqrt, callback="fast")
 
 
@@ -410,8 +410,8 @@ def test_copies_of_the_package_live_in_one_process(tmp_path):
     ) == ["applyufunc.call", "vendored._parts.applyufunc.call", "applyufunc.call#1", "True", "True", "True", "0.0"]
 
 
-def test_a_kernel_lives_as_long_as_a_program_that_calls_it():
-    from applyufunc._lowering._jax import _callback
+def test_a_kernel_lives_as_long_as_a_program_that_calls_it_or_may_be_under_way():
+    from applyufunc._lowering._jax import _callback, _foreign
 
     def kernel(x):
         return x * 3
@@ -425,7 +425,29 @@ def test_a_kernel_lives_as_long_as_a_program_that_calls_it():
     np.testing.assert_array_equal(compiled(jnp.ones(2)), [3, 3])
     del compiled
     gc.collect()
+    _foreign._ended().clear()  # of programs that ended, the last ones' kernels are kept
     assert alive() is None
+
+
+def test_a_program_that_is_dropped_before_its_kernel_is_called_still_runs():
+    from applyufunc._lowering._jax import _callback
+
+    may_go_on = threading.Event()
+
+    def wait(x):
+        assert may_go_on.wait(5)
+        return x + 1
+
+    def make_program():
+        first, second = (scalar_function(kernel, callback="ffi") for kernel in (wait, lambda x: 3 * x))
+        return jax.jit(lambda x: second(first(x) @ x))  # the product, since XLA waits for what is done in a moment
+
+    result = make_program()(jnp.eye(100))
+    _callback._staged_alone.cache_clear()
+    jax.clear_caches()
+    gc.collect()
+    may_go_on.set()
+    np.testing.assert_array_equal(result, 3 + 3 * np.eye(100))
 
 
 def test_an_exported_program_runs_with_sizes_that_it_did_not_know():

@@ -83,8 +83,8 @@ class _Linear:
         if not self._derivatives.rules:
             raise self._refusal(
                 f"runs on the host and has no derivative, but is differentiated with respect to argument(s) "
-                f"{self._named(active)}: give gufunc or apply_ufunc a kernel for jac=, vjp= or jvp= (a derivative takes "
-                f"them as a gufunc object), or apply jax.lax.stop_gradient to what is held fixed"
+                f"{self._named(active)}: give gufunc or apply_ufunc a kernel for jac=, vjp= or jvp= (a derivative "
+                f"takes them as a gufunc object), or apply jax.lax.stop_gradient to what is held fixed"
             )
         has_jac_alone = self._derivatives.vjp is None and self._derivatives.jvp is None
         push = self.push if has_jac_alone else partial(push_tangents, self)

@@ -5,19 +5,21 @@ shapes the arrays have in the program; batching, shards and derivatives are the 
 is compiled: XLA calls Python through ctypes, which holds the interpreter's lock meanwhile.
 
 Names of JAX: `jax.ffi.ffi_call`, `jax.ffi.register_ffi_target`, `jax.ffi.pycapsule`; `jax.extend.core.Primitive`,
-`jax.interpreters.mlir.register_lowering`, ``LoweringRuleContext.module_context`` with ``add_keepalive`` and
-``lowering_parameters.for_export`` (tried with 0.10.2 and 0.12.0). `_self_test` finds out whether they work.
+`jax.interpreters.mlir.register_lowering`, ``LoweringRuleContext.module_context`` with ``add_keepalive``,
+``keepalives`` and ``lowering_parameters.for_export`` (tried with 0.10.2 and 0.12.0). `_self_test` finds out whether
+they work.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from collections.abc import MutableMapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any, Final
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import jax
 import numpy as np
@@ -162,8 +164,34 @@ def _keep_with_program(context: Any, *operands: Any, call: _Call) -> Sequence[An
     if context.module_context.lowering_parameters.for_export:  # JAX refuses to write down what keeps objects alive
         _exported.add(call)
     else:
-        context.module_context.add_keepalive(call)
+        _program_of(context.module_context).calls.add(call)
     return operands
+
+
+class _Program:
+    """What JAX keeps with a program: the calls in it."""
+
+    __slots__ = ("__weakref__", "calls")
+
+    def __init__(self) -> None:
+        self.calls: set[_Call] = set()
+
+
+def _program_of(context: Any) -> _Program:
+    """Return what is kept with the program that is being made; its calls outlive it while it may be under way."""
+    for kept in context.keepalives:
+        if isinstance(kept, _Program):
+            return kept
+    program = _Program()
+    context.add_keepalive(program)
+    finalize(program, _ended().append, program.calls).atexit = False
+    return program
+
+
+@cache
+def _ended() -> deque[set[_Call]]:
+    """Return the calls of the last programs that JAX has dropped: as many as XLA lets be under way at once."""
+    return deque(maxlen=_UNDER_WAY * len(jax.local_devices(backend="cpu")))
 
 
 def _refuse_platform(context: Any, *operands: Any, call: _Call) -> Sequence[Any]:
@@ -175,8 +203,9 @@ def _refuse_platform(context: Any, *operands: Any, call: _Call) -> Sequence[Any]
 
 _PACKAGE: Final = __name__.removesuffix("._lowering._jax._foreign")
 _COPIES: Final = 100
+_UNDER_WAY: Final = 32  # computations on a device, XLA's max_inflight_computations_per_device
 _lock = threading.Lock()
-# Weak: a kernel lives as long as the programs and traces that it stands in.
+# Weak: a kernel lives as long as the programs and traces that it stands in, and a while longer.
 _kernels: MutableMapping[Identified, BorrowingKernel] = WeakValueDictionary()
 _calls: MutableMapping[tuple[Any, ...], _Call] = WeakValueDictionary()
 _by_number: MutableMapping[int, _Call] = WeakValueDictionary()
