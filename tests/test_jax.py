@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import subprocess
-import sys
-import textwrap
 import threading
 import weakref
 
 import numpy as np
 import pytest
 from drawn_examples import examples
+from fresh_process import run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +18,6 @@ import applyufunc as au
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-
-LIMIT = 120  # seconds; a subprocess that takes longer hangs
 
 
 class Recorder:
@@ -50,21 +46,6 @@ def ones_like_rows(x):
 
 def boom(x):
     raise KeyError("boom")
-
-
-def run(program, *, devices=1):
-    """Run a program in a fresh interpreter, with a limit, since a hang is the failure that is looked for."""
-    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"} if devices > 1 else {}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={"PATH": "", "JAX_PLATFORMS": "cpu", "PYTHONPATH": ":".join(filter(None, sys.path)), **flags},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
 
 
 # What the kernel gets under vmap

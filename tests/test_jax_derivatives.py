@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
-import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
 import pytest
+from fresh_process import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,8 +19,6 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from jax.test_util import check_grads  # noqa: E402  # after it is known that there is JAX
-
-LIMIT = 120  # seconds; a subprocess that takes longer hangs
 
 X = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "f4")
 Y = np.array([1.0, -2.0, 0.5], "f4")
@@ -322,25 +318,6 @@ def test_gradient_inside_shard_map_is_summed_over_the_shards():
         print("done")
     """
     assert run(program, devices=2) == ["done"]
-
-
-def run(program, *, devices):
-    """Run a program in a fresh interpreter on several devices, with a limit."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={
-            "PATH": "",
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": ":".join(filter(None, sys.path)),
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        },
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
 
 
 # Arguments and outputs that have no derivative

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import shutil
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import weakref
@@ -14,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fresh_process import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -27,31 +25,11 @@ from applyufunc._signature import Signature
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
-LIMIT = 120  # seconds; a subprocess that takes longer hangs
 ROUTES = ["ffi", "pure_callback"]
 
 
 def scalar_function(func, **options):
     return au.gufunc("()->()", output_dtypes=float, **options)(func)
-
-
-def run(program, *, devices=1, paths=()):
-    """Run a program in a fresh interpreter, with a limit, since a hang is the failure that is looked for."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={
-            "PATH": "",
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": ":".join(filter(None, [*map(str, paths), *sys.path])),
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        },
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
 
 
 def address(array):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
 import pickle
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
 from drawn_examples import examples
+from fresh_process import run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,8 +16,6 @@ import applyufunc as au
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-
-LIMIT = 120  # seconds; a subprocess that takes longer hangs
 
 
 def inner(x, y):
@@ -193,24 +188,6 @@ def test_shards_stay_where_they_are():
                 print({shard.data.shape for shard in result.addressable_shards} == {(2, 2)})
     """
     assert run(program, devices=8) == ["False", *["True"] * 4] * 2
-
-
-def run(program, *, devices):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env=os.environ
-        | {
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        },
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
 
 
 # What is checked
