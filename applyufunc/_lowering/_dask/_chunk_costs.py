@@ -77,12 +77,17 @@ def cheapest_route(
     costs: Costs,
     steps: Steps,
 ) -> tuple[tuple[Chunks, ...] | None, Work]:
-    """Return `via` where it is cheaper to rechunk to it first, else None, and the work of that."""
+    """Return `via` where it is cheaper to rechunk to it first, else None, and the work of that.
+
+    Blocks that are larger than those before and after have to be held, which counts against it.
+    """
     direct = rechunk_work(before, after, itemsize, steps)
     if via is None or not direct.n_tasks or via in (before, after):
         return None, direct
     detour = rechunk_work(before, via, itemsize, steps) + rechunk_work(via, after, itemsize, steps)
-    return (via, detour) if detour.seconds(costs) < direct.seconds(costs) else (None, direct)
+    larger = _block_bytes(via, itemsize) - max(_block_bytes(before, itemsize), _block_bytes(after, itemsize))
+    held = max(0, larger) * costs.n_workers * costs.held
+    return (via, detour) if detour.seconds(costs) + held < direct.seconds(costs) else (None, direct)
 
 
 def rechunk_work(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize: int, steps: Steps) -> Work:
@@ -93,6 +98,11 @@ def rechunk_work(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize
     stages = [before, *(one_step if is_long else steps)(before, after, itemsize)]
     works = (_step_work(list(map(_crossing, old, new)), itemsize) for old, new in itertools.pairwise(stages))
     return sum(works, start=Work())
+
+
+def _block_bytes(chunks: tuple[Chunks, ...], itemsize: int) -> int:
+    """Return the bytes of the largest block."""
+    return itemsize * math.prod(max(filter(None, along), default=0) for along in chunks)
 
 
 def one_step(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize: int) -> list[tuple[Chunks, ...]]:
