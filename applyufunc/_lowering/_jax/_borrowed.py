@@ -1,6 +1,6 @@
 """A kernel on memory that is XLA's: read where it is, filled in place, and left alone when the call is over.
 
-In: the operands of one call. Out: nothing, or the words of an error. XLA uses memory again as soon as the call has
+In: the frame of one call. Out: nothing, or the words of an error. XLA uses memory again as soon as the call has
 ended, so that a kernel which keeps a view of its argument would read something else later. The first call of a kernel
 therefore gets copies; one that keeps them gets copies ever after. One that begins to keep its arguments later is
 refused, for that call; and an exception, whose frames hold them, is kept without its local variables, for that call.
@@ -12,7 +12,6 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +23,7 @@ from ..._failures import keep_failure
 from ..._typing import Array
 from ._filling import Filler, make_filler
 from ._guard import without_jax
-from ._xla_abi import OperandType, arrays_to_fill, arrays_to_read
+from ._xla_abi import ArrayMaker, Frame, OperandType, arrays_at, makers_to_fill, makers_to_read
 
 __all__ = ["BorrowingKernel", "Form", "make_form"]
 
@@ -38,13 +37,13 @@ class BorrowingKernel:
         self.runner = runner
         self._gets_copies: bool | None = None  # None: until it is known whether it keeps them
 
-    def __call__(self, form: Form, inputs: Sequence[int], outputs: Sequence[int]) -> str:
+    def __call__(self, form: Form, frame: Frame) -> str:
         """Fill the outputs; return what went wrong, in words that can travel, or nothing."""
         gets_copies = self._gets_copies  # another thread may learn otherwise meanwhile
-        lent = arrays_to_read(form.inputs, inputs)
+        lent = arrays_at(frame.inputs, frame.n_inputs, form.inputs)
         if gets_copies is not False:
             lent = list(map(_copied, lent))
-        filled = arrays_to_fill(form.outputs, outputs)
+        filled = arrays_at(frame.outputs, frame.n_outputs, form.outputs)
         try:
             with without_jax(self.runner.kernel):
                 form.filler(lent, filled)
@@ -52,9 +51,9 @@ class BorrowingKernel:
             return self._keep_failure(error, lent, is_borrowed=gets_copies is False)
         else:
             if gets_copies is False:
-                return self._refuse_kept(lent) if _held(lent) else ""
+                return self._refuse_kept(lent) if _is_any_held(lent) else ""
             if gets_copies is None and not form.is_empty:  # without elements the kernel has not run
-                self._gets_copies = bool(_held(lent) or self._gets_copies)
+                self._gets_copies = _is_any_held(lent) or bool(self._gets_copies)
             return ""
         finally:
             lent.clear()  # these lists are kept with the frames of what was raised
@@ -87,20 +86,17 @@ class BorrowingKernel:
 class Form:
     """What the calls with operands of certain types have in common."""
 
-    inputs: tuple[OperandType, ...]
-    outputs: tuple[OperandType, ...]
+    inputs: tuple[ArrayMaker, ...]
+    outputs: tuple[ArrayMaker, ...]
     filler: Filler
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether an operand has no elements."""
-        return any(0 in shape for _, shape in (*self.inputs, *self.outputs))
+    is_empty: bool  # whether an operand has no elements
 
 
 def make_form(runner: BlockRunner, inputs: tuple[OperandType, ...], outputs: tuple[OperandType, ...]) -> Form:
     """Return the form of the calls with operands of these types."""
     blocks = [np.broadcast_to(np.zeros((), dtype), shape) for dtype, shape in inputs]
-    return Form(inputs, outputs, make_filler(runner, blocks))
+    is_empty = any(0 in shape for _, shape in (*inputs, *outputs))
+    return Form(makers_to_read(inputs), makers_to_fill(outputs), make_filler(runner, blocks), is_empty)
 
 
 def _copied(view: Array) -> Array:
@@ -110,18 +106,21 @@ def _copied(view: Array) -> Array:
     return copied
 
 
-def _held(lent: list[Array]) -> list[int]:
-    """Return the places of the arrays to which something else leads still, be it through a view."""
-    return [place for place in range(len(lent)) if sys.getrefcount(lent[place]) > _ONE_HOLDER]
+def _is_any_held(lent: list[Array]) -> bool:
+    """Tell whether something else leads still to one of the arrays, be it through a view."""
+    for count in map(sys.getrefcount, lent):  # noqa: SIM110  # a generator costs a small call a microsecond more
+        if count > _ONE_HOLDER:
+            return True
+    return False
 
 
 def _wait_for_release(lent: list[Array]) -> list[int]:
     """Return the places of what is still held when reference cycles are gone, and other threads have let go."""
     gc.collect()
     end = time.monotonic() + _PATIENCE
-    while (held := _held(lent)) and time.monotonic() < end:
+    while _is_any_held(lent) and time.monotonic() < end:
         time.sleep(0.001)
-    return held
+    return [place for place, count in enumerate(map(sys.getrefcount, lent)) if count > _ONE_HOLDER]
 
 
 def _clear_frames(error: BaseException) -> None:
@@ -137,8 +136,7 @@ def _clear_frames(error: BaseException) -> None:
         waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
 
 
-_HOLDER: Final = [np.empty(0)]
-_ONE_HOLDER: Final = sys.getrefcount(_HOLDER[0])
+_ONE_HOLDER: Final = max(map(sys.getrefcount, [np.empty(0)]))
 """What `sys.getrefcount` says of an object that one list holds."""
 
 _PATIENCE: Final = 0.1  # seconds

@@ -35,7 +35,6 @@ from ._xla_abi import (
     Frame,
     Handler,
     OperandType,
-    addresses,
     attribute,
     create_error,
     describe_handler,
@@ -72,7 +71,7 @@ class _Call:
         if form is None:
             types = (operand_types(frame.inputs, frame.n_inputs), operand_types(frame.outputs, frame.n_outputs))
             form = make_form(self.kernel.runner, *types)
-        return self.kernel(form, addresses(frame.inputs, frame.n_inputs), addresses(frame.outputs, frame.n_outputs))
+        return self.kernel(form, frame)
 
 
 def _type(array: Array | jax.ShapeDtypeStruct) -> OperandType:

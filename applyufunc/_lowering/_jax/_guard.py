@@ -23,8 +23,9 @@ __all__ = ["without_jax"]
 
 def without_jax(kernel: Kernel) -> AbstractContextManager[None]:
     """Return what to hold for every operation of JAX to raise where the kernel runs, compiled functions' too."""
-    hold = partial(set_current_trace, _NO_JAX)  # for one thread
-    return hold() if kernel.threads == 1 else hold_on_threads(hold)
+    if kernel.threads == 1:
+        return set_current_trace(_NO_JAX)  # for one thread
+    return hold_on_threads(partial(set_current_trace, _NO_JAX))
 
 
 class _NoJax(jax.core.Trace):
