@@ -39,7 +39,7 @@ def measured_text(results: Results, n_rounds: int) -> str:
         f"![{_ALT}](../{PICTURE})",
     ]
     for name in FAMILIES:
-        parts += [f"### {family(name).TITLE}", _cases_list(name), table(name, results)]
+        parts += [f"## {family(name).TITLE}", _cases_list(name), table(name, results)]
     return "\n\n".join(parts)
 
 
