@@ -1,4 +1,4 @@
-"""Calls on JAX arrays: directly where the values are there, as one callback where they are traced.
+"""Calls on JAX arrays: directly where the values are there, as one callback, or one per shard, where they are traced.
 
 Eager and lazy are JAX's own: inside ``jit`` a call is staged even if its arguments are concrete, as calls of JAX's
 functions are. Implements the functions of `Lowering`; the modules below it do one step each.
@@ -15,8 +15,8 @@ import numpy as np
 
 from ..._call import Call
 from ..._typing import Array, Namespace, Shape
-from ._callback import call_back
-from ._direct import call_directly, is_concrete, untraced
+from ._callback import call_back, call_on_shards
+from ._direct import call_directly, is_concrete, is_spread, untraced
 from ._dtypes import canonical, default_dtype, narrow
 from ._entry import convert
 
@@ -46,8 +46,8 @@ def shape(array: Array) -> Shape:
 
 
 def is_lazy(arrays: Sequence[Array]) -> bool:
-    """Tell whether the call is traced."""
-    return not is_concrete(arrays)
+    """Tell whether the call is traced: by a transformation, or since each device is to work on its own shards."""
+    return not is_concrete(arrays) or is_spread(arrays)
 
 
 def is_traced(value: object) -> bool:
@@ -67,5 +67,7 @@ def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs: of the kernel itself, or of a callback that will run it."""
-    return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays)
+    """Return the outputs: of the kernel itself, or of callbacks that will run it."""
+    if not is_concrete(arrays):
+        return call_back(call, arrays)
+    return call_on_shards(call, arrays) if is_spread(arrays) else call_directly(call, arrays)

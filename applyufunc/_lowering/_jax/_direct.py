@@ -22,12 +22,26 @@ from ..._errors import ArgumentError, OutputDTypeError
 from ..._typing import Array
 from ._dtypes import narrow
 
-__all__ = ["call_directly", "is_concrete", "refuse_mask", "run_on_numpy", "untraced"]
+__all__ = [
+    "call_directly",
+    "common_device",
+    "is_concrete",
+    "is_spread",
+    "refuse_mask",
+    "run_on_numpy",
+    "untraced",
+]
 
 
 def is_concrete(arrays: Sequence[Array]) -> bool:
     """Tell whether the values are here and no transformation is under way."""
     return all(map(_has_values, arrays)) and _trace_state() == _NO_TRACE
+
+
+def is_spread(arrays: Sequence[Array]) -> bool:
+    """Tell whether concrete arrays lie on several devices, which can work at the same time."""
+    is_off = jax.config.jax_disable_jit
+    return not is_off and any(isinstance(array, jax.Array) and len(array.devices()) > 1 for array in arrays)
 
 
 def untraced() -> AbstractContextManager[None]:
@@ -40,12 +54,25 @@ def untraced() -> AbstractContextManager[None]:
 
 def call_directly(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of the kernel on the whole arrays, on the device of the arguments."""
-    device = _device(arrays, call.runner)
+    device = common_device(arrays, call.runner)
     if call.kernel.arrays == "same":
         outputs = call.runner(*map(jnp.asarray, arrays))
         return outputs if device is None else tuple(jax.device_put(output, device) for output in outputs)
     outputs = run_on_numpy(call.runner, arrays)
     return tuple(jax.device_put(output, device) for output in outputs)
+
+
+def common_device(arrays: Sequence[Array], runner: BlockRunner) -> jax.Device | None:
+    """Return the one device that arguments are committed to; None, JAX's default, for none or a sharded one."""
+    committed: dict[frozenset[Any], int] = {}
+    for position, array in zip(runner.array_positions, arrays, strict=True):
+        if isinstance(array, jax.Array) and array.committed:
+            committed.setdefault(frozenset(array.devices()), position)
+    if len(committed) > 1:
+        named = ", ".join(f"argument {position} is on {_names(devices)}" for devices, position in committed.items())
+        raise ArgumentError(f"{named}: arrays of two devices do not mix; move them to one with jax.device_put")
+    devices = next(iter(committed), frozenset())
+    return next(iter(devices)) if len(devices) == 1 else None
 
 
 def run_on_numpy(runner: BlockRunner, blocks: Sequence[Array]) -> tuple[np.ndarray[Any, Any], ...]:
@@ -68,19 +95,6 @@ def _has_values(array: Array) -> bool:
 
 def _trace_state() -> object:
     return get_opaque_trace_state(convention="flax")
-
-
-def _device(arrays: Sequence[Array], runner: BlockRunner) -> jax.Device | None:
-    """Return the one device that arguments are committed to; None, JAX's default, for none or a sharded one."""
-    committed: dict[frozenset[Any], int] = {}
-    for position, array in zip(runner.array_positions, arrays, strict=True):
-        if isinstance(array, jax.Array) and array.committed:
-            committed.setdefault(frozenset(array.devices()), position)
-    if len(committed) > 1:
-        named = ", ".join(f"argument {position} is on {_names(devices)}" for devices, position in committed.items())
-        raise ArgumentError(f"{named}: arrays of two devices do not mix; move them to one with jax.device_put")
-    devices = next(iter(committed), frozenset())
-    return next(iter(devices)) if len(devices) == 1 else None
 
 
 def _names(devices: frozenset[jax.Device]) -> str:

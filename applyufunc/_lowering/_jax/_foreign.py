@@ -43,16 +43,30 @@ from ._xla_abi import (
     read_frame,
 )
 
-__all__ = ["foreign_call"]
+__all__ = ["find_call", "foreign_call"]
 
 
 def foreign_call(
     identified: Identified, output_types: Sequence[jax.ShapeDtypeStruct], *arrays: Array
 ) -> tuple[Array, ...]:
     """Return the outputs of the kernel, run once on whole arrays; `_self_test.why_unavailable` has been asked."""
-    call = _find_call(identified, tuple(map(_type, arrays)), tuple(map(_type, output_types)))
+    call = find_call(identified, arrays, output_types)
     results = jax.ffi.ffi_call(_target(), tuple(output_types))(*arrays, call=np.int64(call.number))
     return tuple(_keep_alive.bind(*results, call=call))
+
+
+def find_call(identified: Identified, arrays: Sequence[Any], output_types: Sequence[jax.ShapeDtypeStruct]) -> _Call:
+    """Return what a program calls for such arrays: the same for as long as a program, a trace or the caller holds it."""
+    inputs, outputs = tuple(map(_type, arrays)), tuple(map(_type, output_types))
+    key = identified, inputs, outputs
+    with _lock:
+        call = _calls.get(key)
+        if call is None:
+            kernel = _kernels.setdefault(identified, BorrowingKernel(identified.runner))
+            number = _free_number(identified.runner, inputs, outputs)
+            call = _Call(kernel, _form(kernel.runner, inputs, outputs), number)
+            _calls[key] = _by_number[call.number] = call
+    return call
 
 
 class _Call:
@@ -92,19 +106,6 @@ def _target() -> str:
         else:
             return name
     raise AssertionError
-
-
-def _find_call(identified: Identified, inputs: tuple[OperandType, ...], outputs: tuple[OperandType, ...]) -> _Call:
-    """Return the call for a runner and types: the same one for as long as a program or a trace has it."""
-    key = identified, inputs, outputs
-    with _lock:
-        call = _calls.get(key)
-        if call is None:
-            kernel = _kernels.setdefault(identified, BorrowingKernel(identified.runner))
-            number = _free_number(identified.runner, inputs, outputs)
-            call = _Call(kernel, _form(kernel.runner, inputs, outputs), number)
-            _calls[key] = _by_number[call.number] = call
-    return call
 
 
 def _form(runner: BlockRunner, inputs: tuple[OperandType, ...], outputs: tuple[OperandType, ...]) -> Form | None:
