@@ -90,21 +90,24 @@ def cut_as_wished(wished: Iterable[Wish], sizes: Mapping[str, int], mesh: Mappin
     used: set[str] = set()
     for label, names in wished:
         size = sizes.get(label, 0)
-        if label not in axes and not used & set(names) and size and not size % math.prod(mesh[name] for name in names):
+        if label not in axes and not used & set(names) and size and not size % _n_shards(names, mesh):
             axes[label] = names
             used |= set(names)
     return Cut(tuple(axes.items()))
 
 
-def cut_evenly(cut: Cut, sizes: Mapping[str, int], mesh: Mapping[str, int]) -> Cut:
-    """Return `cut` with the mesh axes that it leaves unused, each along the dim that is longest then, if it divides."""
-    axes = {label: cut.along(label) for label in sizes}
-    left = {label: size // math.prod(mesh[name] for name in axes[label]) for label, size in sizes.items()}
-    for name in sorted(set(mesh) - {name for _, names in cut.axes for name in names}, key=lambda name: (-mesh[name], name)):
+def cut_evenly(cut: Cut, sizes: Mapping[str, int], mesh: Mapping[str, int], names: Iterable[str]) -> Cut:
+    """Return `cut` with more mesh axes, the longest first, each along the dim that is longest by then, if it fits."""
+    left = {label: size // _n_shards(cut.along(label), mesh) for label, size in sizes.items()}
+    axes = dict(cut.axes)
+    for name in sorted(names, key=lambda name: (-mesh[name], name)):
         fitting = [label for label, size in left.items() if size and not size % mesh[name]]
         if fitting and mesh[name] > 1:
             longest = max(fitting, key=left.__getitem__)
             left[longest] //= mesh[name]
-            axes[longest] = (*axes[longest], name)
-    kept = [(label, names) for label, names in cut.axes if label not in sizes]
-    return Cut((*kept, *((label, names) for label, names in axes.items() if names)))
+            axes[longest] = (*axes.get(longest, ()), name)
+    return Cut(tuple(axes.items()))
+
+
+def _n_shards(names: Names, mesh: Mapping[str, int]) -> int:
+    return math.prod(mesh[name] for name in names)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from ..._blocks import BlockRunner
 from ..._errors import ArgumentError
@@ -34,15 +34,16 @@ def call_on_typed_shards(run: Run, identified: Identified, *arrays: Array) -> tu
     plan = runner.plan(arrays)
     mesh = _mesh(arrays)
     cut = _cut(runner, plan, arrays, mesh)
-    operands = array_operands(runner, plan)
-    arrays = [_laid_out(array, mesh, cut.spec(operand)) for array, operand in zip(arrays, operands, strict=True)]
-    if not cut.axes and not _is_partly_manual(mesh):
-        return run(identified, *arrays)
+    takes, gives = (tuple(map(cut.spec, operands)) for operands in (array_operands(runner, plan), plan.outputs))
+    arrays = _laid_out(arrays, mesh, takes)
+    is_whole = not cut.axes and not _is_partly_manual(mesh)
+    if is_whole or not any(array.size for array in arrays):  # XLA loses track of a shard_map of empty arrays
+        return _laid_out(run(identified, *arrays), mesh, gives)
     mapped = jax.shard_map(
         partial(run_on_shard, run, identified, plan, cut),
         mesh=mesh,
-        in_specs=tuple(map(cut.spec, operands)),
-        out_specs=tuple(map(cut.spec, plan.outputs)),
+        in_specs=takes,
+        out_specs=gives,
         check_vma=False,  # what a callback returns is of no type that says along what it varies
     )
     return tuple(mapped(*arrays))
@@ -71,9 +72,7 @@ def _cut(runner: BlockRunner, plan: Plan, arrays: Sequence[Array], mesh: Any) ->
     _check_agreement(independent, runner)
     reduced = [wish for wish in wished if wish[0] in reduced_dims(runner)]
     cut = cut_as_wished([*independent, *reduced], dict(plan.sizes) | sizes, mesh.shape)
-    if not _is_partly_manual(mesh):
-        return cut
-    return cut_evenly(cut, sizes, {name: mesh.shape[name] for name in mesh.auto_axes})
+    return cut_evenly(cut, sizes, mesh.shape, mesh.auto_axes) if _is_partly_manual(mesh) else cut
 
 
 def _check_agreement(wished: Sequence[Wish], runner: BlockRunner) -> None:
@@ -93,8 +92,9 @@ def _named(names: Sequence[str]) -> str:
     return " and ".join(f"axis {name!r}" for name in names)
 
 
-def _laid_out(array: Array, mesh: Any, spec: Any) -> Array:
-    """Return an array of a type that has no shards but those of the cut."""
-    if AxisType.Explicit not in mesh.axis_types or jax.typeof(array).sharding.spec == spec:
-        return array
-    return jax.sharding.reshard(array, NamedSharding(mesh, spec))
+def _laid_out(arrays: Sequence[Array], mesh: Any, specs: Sequence[PartitionSpec]) -> tuple[Array, ...]:
+    """Return arrays of types with these layouts, where types have any."""
+    if AxisType.Explicit not in mesh.axis_types:
+        return tuple(arrays)
+    pairs = zip(arrays, specs, strict=True)
+    return tuple(jax.sharding.reshard(array, NamedSharding(mesh, spec)) for array, spec in pairs)

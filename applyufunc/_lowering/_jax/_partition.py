@@ -91,7 +91,7 @@ def _fit_cut(runner: BlockRunner, plan: Plan, wished: Sequence[Wish], mesh: Mesh
     independent = [wish for wish in wished if wish[0] in sizes]
     reduced = [wish for wish in wished if wish[0] in reduced_dims(runner)]
     cut = cut_as_wished([*independent, *reduced], dict(plan.sizes) | sizes, mesh.shape)
-    return cut if cut.axes else cut_evenly(cut, sizes, mesh.shape)
+    return cut if cut.axes else cut_evenly(cut, sizes, mesh.shape, mesh.axis_names)
 
 
 def _sharding_rule(
