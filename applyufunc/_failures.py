@@ -30,8 +30,9 @@ class reraise:  # noqa: N801  # used as a function, as contextlib.suppress is
     process are kept for this, each until it is raised: where JAX fails once more for the same result, its own error is
     what comes.
 
-    JAX returns before the kernel has run, so call `jax.block_until_ready` inside the block. JAX also logs each such
-    text as an error, on the logger ``jax._src.callback``, whether or not the exception is restored.
+    JAX returns before the kernel has run, so call `jax.block_until_ready` inside the block. With
+    ``callback="pure_callback"`` JAX also logs each such text as an error, on the logger ``jax._src.callback``, whether
+    or not the exception is restored.
 
     Examples
     --------

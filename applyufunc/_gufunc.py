@@ -195,6 +195,10 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         scalar.
     kernel_arrays : {"numpy", "same"}, default "numpy"
         What the kernel takes: NumPy arrays, or concrete arrays of the inputs' own library.
+    callback : {"auto", "ffi", "pure_callback"}, default "auto"
+        JAX, inside ``jit`` and ``vmap``: how the kernel is reached. ``"ffi"``: as a foreign function of XLA's, on the
+        CPU, in XLA's own memory. ``"pure_callback"``: by `jax.pure_callback`, on any device. ``"auto"``: the first
+        where it works.
     core_chunks : {"merge", "refuse"}, Reduction, Scan, Overlap or callable, default "merge"
         Dask: what is done with a core dimension in several chunks. ``allow_rechunk=True`` and ``False`` say the same as
         the words. A `Reduction` works on them piece by piece; a binary ufunc, or a function of two states, such as

@@ -8,15 +8,13 @@ refused, for that call; and an exception, whose frames hold them, is kept withou
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import math
 import sys
 import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +24,7 @@ from ..._failures import keep_failure
 from ..._typing import Array
 from ._filling import Filler, make_filler
 from ._guard import without_jax
-from ._xla_abi import OperandType
+from ._xla_abi import OperandType, arrays_to_fill, arrays_to_read
 
 __all__ = ["BorrowingKernel", "Form", "make_form"]
 
@@ -42,15 +40,14 @@ class BorrowingKernel:
 
     def __call__(self, form: Form, inputs: Sequence[int], outputs: Sequence[int]) -> str:
         """Fill the outputs; return what went wrong, in words that can travel, or nothing."""
-        lent = _views(form.inputs, inputs)
+        lent = arrays_to_read(form.inputs, inputs)
         if self._gets_copies is not False:
-            lent = [view.copy() for view in lent]
-        _protect(lent)
-        filled = _views(form.outputs, outputs)
+            lent = list(map(_copied, lent))
+        filled = arrays_to_fill(form.outputs, outputs)
         try:
             with without_jax():
                 form.filler(lent, filled)
-            return "" if self._gets_copies else self._look_for_kept(lent, form)
+            return self._look_for_kept(lent, form)
         except BaseException as error:  # noqa: BLE001  # what leaves a foreign call is lost, and the call a success
             return self._keep_failure(error, lent)
         finally:
@@ -59,15 +56,12 @@ class BorrowingKernel:
 
     def _look_for_kept(self, lent: list[Array], form: Form) -> str:
         """Learn from the first call whether arguments are kept, and refuse it in a later one."""
-        held = _held(lent)
-        if self._gets_copies is None:
-            self._gets_copies = None if form.is_empty else bool(held)  # without elements the kernel has not run
+        if self._gets_copies or not (held := _held(lent)):
+            if self._gets_copies is None and not form.is_empty:  # without elements the kernel has not run
+                self._gets_copies = False
             return ""
-        if not held:
-            return ""
-        self._gets_copies = True
-        held = _wait_for_release(lent)
-        if not held:
+        is_first, self._gets_copies = self._gets_copies is None, True
+        if is_first or not (held := _wait_for_release(lent)):
             return ""
         named = ", ".join(f"argument {self.runner.array_positions[place]}" for place in held)
         error = KernelError(
@@ -87,49 +81,30 @@ class BorrowingKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
-    """How one operand lies in its memory."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    memory: Any  # the type, to ctypes, of that many bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Form:
     """What the calls with operands of certain types have in common."""
 
-    inputs: tuple[_Layout, ...]
-    outputs: tuple[_Layout, ...]
+    inputs: tuple[OperandType, ...]
+    outputs: tuple[OperandType, ...]
     filler: Filler
 
     @property
     def is_empty(self) -> bool:
         """Whether an operand has no elements."""
-        return any(0 in layout.shape for layout in (*self.inputs, *self.outputs))
+        return any(0 in shape for _, shape in (*self.inputs, *self.outputs))
 
 
-def make_form(runner: BlockRunner, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> Form:
+def make_form(runner: BlockRunner, inputs: tuple[OperandType, ...], outputs: tuple[OperandType, ...]) -> Form:
     """Return the form of the calls with operands of these types."""
     blocks = [np.broadcast_to(np.zeros((), dtype), shape) for dtype, shape in inputs]
-    return Form(tuple(map(_layout, inputs)), tuple(map(_layout, outputs)), make_filler(runner, blocks))
+    return Form(inputs, outputs, make_filler(runner, blocks))
 
 
-def _layout(kind: OperandType) -> _Layout:
-    dtype, shape = kind
-    return _Layout(shape, dtype, ctypes.c_char * (dtype.itemsize * math.prod(shape)))
-
-
-def _views(layouts: Sequence[_Layout], addresses: Sequence[int]) -> list[Array]:
-    return [
-        np.ndarray(layout.shape, layout.dtype, layout.memory.from_address(address))
-        for layout, address in zip(layouts, addresses, strict=True)
-    ]
-
-
-def _protect(arrays: Sequence[Array]) -> None:
-    for array in arrays:  # in a function of its own, whose last array is gone with it
-        array.setflags(write=False)
+def _copied(view: Array) -> Array:
+    """Return the values in memory of their own."""
+    copied = view.copy()
+    copied.setflags(write=False)
+    return copied
 
 
 def _held(lent: list[Array]) -> list[int]:

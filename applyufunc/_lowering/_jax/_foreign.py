@@ -5,8 +5,8 @@ shapes the arrays have in the program; batching, shards and derivatives are the 
 is compiled: XLA calls Python through ctypes, which holds the interpreter's lock meanwhile.
 
 Names of JAX: `jax.ffi.ffi_call`, `jax.ffi.register_ffi_target`, `jax.ffi.pycapsule`; `jax.extend.core.Primitive`,
-`jax.interpreters.mlir.register_lowering`, ``LoweringRuleContext.module_context.add_keepalive`` (tried with 0.10.2 and
-0.12.0). `_self_test` finds out whether they work.
+`jax.interpreters.mlir.register_lowering`, ``LoweringRuleContext.module_context`` with ``add_keepalive`` and
+``lowering_parameters.for_export`` (tried with 0.10.2 and 0.12.0). `_self_test` finds out whether they work.
 """
 
 from __future__ import annotations
@@ -160,7 +160,10 @@ def _as_they_are(*operands: Any, call: _Call) -> Sequence[Any]:
 
 def _keep_with_program(context: Any, *operands: Any, call: _Call) -> Sequence[Any]:
     """Tie the life of a call, and of its kernel, to that of the program that is being made."""
-    context.module_context.add_keepalive(call)
+    if context.module_context.lowering_parameters.for_export:  # JAX refuses to write down what keeps objects alive
+        _exported.add(call)
+    else:
+        context.module_context.add_keepalive(call)
     return operands
 
 
@@ -178,6 +181,7 @@ _lock = threading.Lock()
 _kernels: MutableMapping[Identified, BorrowingKernel] = WeakValueDictionary()
 _calls: MutableMapping[tuple[Any, ...], _Call] = WeakValueDictionary()
 _by_number: MutableMapping[int, _Call] = WeakValueDictionary()
+_exported: set[_Call] = set()  # kept for good, since nobody knows when the last program with them is gone
 
 _keep_alive: Final = Primitive(f"{_PACKAGE}.keep_alive")
 _keep_alive.multiple_results = True

@@ -11,7 +11,10 @@ that `layout_problem` looks at.
 from __future__ import annotations
 
 import ctypes
+import sys
+from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from functools import cache
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -24,6 +27,8 @@ __all__ = [
     "Handler",
     "OperandType",
     "addresses",
+    "arrays_to_fill",
+    "arrays_to_read",
     "attribute",
     "create_error",
     "describe_handler",
@@ -168,7 +173,7 @@ DTYPES: Final = {code: np.dtype(kind) for code, kind in _CODES.items()}
 
 def read_frame(address: int) -> Frame:
     """Return what a call frame at an address says; all at once, since this is what a small call costs."""
-    return Frame(*_FRAME.unpack(_FrameBytes.from_address(address)))
+    return Frame._make(_FRAME.unpack(_bytes_at(address)))
 
 
 def layout_problem(address: int) -> str:
@@ -189,9 +194,7 @@ def is_execution(frame: Frame) -> bool:
 
 def attribute(frame: Frame) -> int:
     """Return the value of the only attribute, an integer."""
-    scalar = c_int64.from_address(frame.attributes).value
-    value = c_int64.from_address(scalar + _VALUE).value
-    return c_int64.from_address(value).value
+    return _integer_at(_integer_at(_integer_at(frame.attributes).value + _VALUE).value).value
 
 
 def describe_handler(frame: Frame) -> bool:
@@ -208,14 +211,25 @@ def describe_handler(frame: Frame) -> bool:
 
 def addresses(pointers: int, n_operands: int) -> list[int]:
     """Return where the elements of each operand are; `pointers` is where XLA tells."""
-    buffers = (c_int64 * n_operands).from_address(pointers)
-    return [c_int64.from_address(buffer + _DATA).value for buffer in buffers]
+    return [_integer_at(buffer + _DATA).value for buffer in _integers(n_operands).from_address(pointers)]
 
 
 def operand_types(pointers: int, n_operands: int) -> tuple[OperandType, ...]:
     """Return the dtype and the shape of each operand, for programs that did not know them when they were made."""
     buffers = (POINTER(_Buffer) * n_operands).from_address(pointers)
     return tuple(_operand_type(pointer.contents) for pointer in buffers)
+
+
+def arrays_to_read(types: Sequence[OperandType], places: Sequence[int]) -> list[np.ndarray[Any, Any]]:
+    """Return arrays over the memory at some addresses that nobody can make writable."""
+    pairs = zip(types, places, strict=True)
+    return [np.ndarray(shape, dtype, _TO_READ, address and address - _START) for (dtype, shape), address in pairs]
+
+
+def arrays_to_fill(types: Sequence[OperandType], places: Sequence[int]) -> list[np.ndarray[Any, Any]]:
+    """Return writable arrays over the memory at some addresses."""
+    pairs = zip(types, places, strict=True)
+    return [np.ndarray(shape, dtype, _TO_FILL, address and address - _START) for (dtype, shape), address in pairs]
 
 
 def create_error(frame: Frame, message: str) -> Any:
@@ -225,12 +239,26 @@ def create_error(frame: Frame, message: str) -> Any:
     return create(ctypes.byref(arguments))
 
 
+@cache
+def _integers(number: int) -> type[ctypes.Array[c_int64]]:
+    """Return the type, to ctypes, of an array of integers, or of addresses."""
+    return c_int64 * number
+
+
 def _operand_type(buffer: Any) -> OperandType:
     return DTYPES[buffer.dtype], tuple(buffer.dims[: buffer.rank]) if buffer.rank else ()
 
 
+# A prototype of its own: what `ctypes.pythonapi` gives by name is shared with everyone who sets its types.
+_MemoryFunction: Final = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.c_ssize_t, c_int)
+_memory: Final = _MemoryFunction(("PyMemoryView_FromMemory", ctypes.pythonapi))
+# All that can be addressed: an array over a part of it costs less than a buffer made for it. 0 is where nothing is.
+_START: Final = 1
+_TO_READ: Final = _memory(_START, sys.maxsize, 0x100)  # PyBUF_READ
+_TO_FILL: Final = _memory(_START, sys.maxsize, 0x200)  # PyBUF_WRITE
 _FRAME: Final = Struct("=8x QQ8xi4x 16xq8xQ 16xq8xQ 16xq16xQ")  # of a _CallFrame, what a Frame has
-_FrameBytes: Final = ctypes.c_char * _FRAME.size
+_bytes_at: Final = (ctypes.c_char * _FRAME.size).from_address
+_integer_at: Final = c_int64.from_address
 _DATA: Final[int] = _Buffer.data.offset
 _VALUE: Final[int] = _Scalar.value.offset
 _METADATA: Final = 1  # XLA_FFI_Extension_Metadata
