@@ -1,4 +1,4 @@
-"""One of two processes with two devices each, as `test_jax_sharding` starts it: calls on arrays that both hold parts of.
+"""One of two processes with two devices each, as `test_jax_sharding` starts it: calls on arrays that both share.
 
 Prints, for each scenario, whether this process's part of the result is right, and with which shapes its kernels ran.
 """

@@ -1,4 +1,4 @@
-"""Calls on JAX arrays that several devices share: one per shard, on what is there, and a result that is shared alike."""
+"""Calls on JAX arrays that several devices share: one per shard, and a result that is shared alike."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXPECTED = {
     "core dim": ("8 x (4, 6, 8) (1, 1, 8)", "d", GATHERED),
     "core dim alone": ("8 x (4, 3, 8) (1, 1, 8)", "", f"{GATHERED}, f32 all-to-all"),
     "no loop dim": ("8 x (8,) (8,)", "", GATHERED),
-    "scan": ("32 x (4, 6, 5) (1, 1, 5)", "d", ""),
+    "scan": ("24 x (4, 6, 5) (1, 1, 5)", "d", ""),
     "cond and checkpoint": BY_D,
     "out_shardings": BY_D,
     "length that does not divide": ("8 x (13, 3, 5) (1, 1, 5)", "", GATHERED),
@@ -128,6 +128,6 @@ def test_two_processes_call_for_their_own_shards_and_both_have_right_values(subt
         with subtests.test(scenario):
             assert all(outcome["right"] for outcome in outcomes)
             if scenario == "pure_callback":  # gathered: one of them calls for both
-                assert sum((outcome["calls"] for outcome in outcomes), []) == [[[8, 2, 4], [1, 1, 4]]]
+                assert sorted(outcome["calls"] for outcome in outcomes) == [[], [[[8, 2, 4], [1, 1, 4]]]]
             else:
                 assert [outcome["calls"] for outcome in outcomes] == [expected[scenario]] * 2

@@ -10,7 +10,7 @@ Names of JAX: `jax.sharding.PartitionSpec` (tried with 0.10.2 and 0.12.0).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -76,23 +76,27 @@ def reduced_dims(runner: BlockRunner) -> tuple[str, ...]:
     return kernel.reduction.reduced if isinstance(kernel, PiecewiseKernel) else ()
 
 
-def wishes(operand: Operand, spec: Iterable[None | str | Names]) -> list[Wish]:
+def wishes(operand: Operand, spec: Iterable[str | Names | None]) -> list[Wish]:
     """Return how an operand of that layout has its dims cut."""
     named = zip(operand.dims, operand.shape, spec, strict=False)  # a spec leaves out what is whole at the end
     return [
-        (label, (names,) if isinstance(names, str) else tuple(names)) for label, size, names in named if size != 1 and names
+        (label, (names,) if isinstance(names, str) else tuple(names))
+        for label, size, names in named
+        if names and size != 1
     ]
 
 
-def cut_as_wished(wished: Iterable[Wish], sizes: Mapping[str, int], mesh: Mapping[str, int]) -> Cut:
-    """Return the cut that grants, in their order, all wishes that go together and divide the sizes of the dims."""
+def cut_as_wished(runner: BlockRunner, plan: Plan, wished: Sequence[Wish], mesh: Mapping[str, int]) -> Cut:
+    """Return the cut that grants, in their order, all wishes that go together; those for reduced dims come last."""
+    independent = independent_sizes(runner, plan)
+    sizes = independent | {label: size or 0 for label, size in plan.sizes if label in reduced_dims(runner)}
     axes: dict[str, Names] = {}
     used: set[str] = set()
-    for label, names in wished:
+    for label, names in sorted(wished, key=lambda wish: wish[0] not in independent):
         size = sizes.get(label, 0)
-        if label not in axes and not used & set(names) and size and not size % _n_shards(names, mesh):
+        if label not in axes and used.isdisjoint(names) and size and not size % _n_shards(names, mesh):
             axes[label] = names
-            used |= set(names)
+            used.update(names)
     return Cut(tuple(axes.items()))
 
 

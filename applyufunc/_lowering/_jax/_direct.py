@@ -40,7 +40,7 @@ def is_concrete(arrays: Sequence[Array]) -> bool:
 
 def is_spread(arrays: Sequence[Array]) -> bool:
     """Tell whether concrete arrays lie on several devices, which can work at the same time."""
-    is_off = jax.config.jax_disable_jit
+    is_off = jax.config.jax_disable_jit  # type: ignore[attr-defined]
     return not is_off and any(isinstance(array, jax.Array) and len(array.devices()) > 1 for array in arrays)
 
 

@@ -21,7 +21,7 @@ from ..._blocks import BlockRunner
 from ..._errors import ArgumentError
 from ..._plan import Plan
 from ..._typing import Array
-from ._cuts import Cut, Wish, array_operands, cut_as_wished, cut_evenly, independent_sizes, reduced_dims, wishes
+from ._cuts import Cut, Wish, array_operands, cut_as_wished, cut_evenly, independent_sizes, wishes
 from ._identity import Identified
 from ._states import Run, run_on_shard
 
@@ -61,17 +61,15 @@ def _is_partly_manual(mesh: Any) -> bool:
 
 
 def _cut(runner: BlockRunner, plan: Plan, arrays: Sequence[Array], mesh: Any) -> Cut:
-    """Return the cut that the types of the arguments have; in a partly manual mesh, along the axes that are JAX's too."""
+    """Return the cut that the types say; in a partly manual mesh, along the axes that are left to JAX, too."""
     sizes = independent_sizes(runner, plan)
     wished = [
         wish
         for operand, array in zip(array_operands(runner, plan), arrays, strict=True)
         for wish in wishes(operand, jax.typeof(array).sharding.spec)
     ]
-    independent = list(dict.fromkeys(wish for wish in wished if wish[0] in sizes))
-    _check_agreement(independent, runner)
-    reduced = [wish for wish in wished if wish[0] in reduced_dims(runner)]
-    cut = cut_as_wished([*independent, *reduced], dict(plan.sizes) | sizes, mesh.shape)
+    _check_agreement(list(dict.fromkeys(wish for wish in wished if wish[0] in sizes)), runner)
+    cut = cut_as_wished(runner, plan, wished, mesh.shape)
     return cut_evenly(cut, sizes, mesh.shape, mesh.auto_axes) if _is_partly_manual(mesh) else cut
 
 
@@ -80,9 +78,13 @@ def _check_agreement(wished: Sequence[Wish], runner: BlockRunner) -> None:
     for place, (label, names) in enumerate(wished):
         for other, found in wished[:place]:
             if label == other:
-                what = f"dimension {label!r} is cut along {_named(found)} in one argument and {_named(names)} in another"
+                what = (
+                    f"dimension {label!r} is cut along {_named(found)} in one argument and {_named(names)} in another"
+                )
             elif set(names) & set(found):
-                what = f"dimensions {other!r} and {label!r} are both cut along {_named(sorted(set(names) & set(found)))}"
+                what = (
+                    f"dimensions {other!r} and {label!r} are both cut along {_named(sorted(set(names) & set(found)))}"
+                )
             else:
                 continue
             raise ArgumentError(f"kernel {runner.kernel.name!r}: {what} of the mesh: pass one through jax.reshard")

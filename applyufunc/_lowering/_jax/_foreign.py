@@ -56,7 +56,7 @@ def foreign_call(
 
 
 def find_call(identified: Identified, arrays: Sequence[Any], output_types: Sequence[jax.ShapeDtypeStruct]) -> _Call:
-    """Return what a program calls for such arrays: the same for as long as a program, a trace or the caller holds it."""
+    """Return what a program calls for such arrays: the same for as long as a program, a trace or a caller holds it."""
     inputs, outputs = tuple(map(_type, arrays)), tuple(map(_type, output_types))
     key = identified, inputs, outputs
     with _lock:

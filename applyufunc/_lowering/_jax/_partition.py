@@ -4,7 +4,7 @@ In: a block runner with its identity. Out: a function of traced arrays. XLA deci
 compiled, and is told by a rule, made of the signature, which dims may stay cut. Arguments that are the same on every
 device are split among the devices, since else each would do all the work.
 
-Names of JAX: `jax.experimental.custom_partitioning.custom_partitioning` and ``SdyShardingRule``,
+Names of JAX: `jax.experimental.custom_partitioning.custom_partitioning` and ``SdyShardingRule`` with ``ArrayMapping``,
 `jax.lax.optimization_barrier`, `jax.sharding.NamedSharding`, ``Sharding._device_assignment`` (tried with 0.10.2 and
 0.12.0).
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental.custom_partitioning import SdyShardingRule, custom_partitioning
+from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
 from jax.sharding import Mesh, NamedSharding
 
 from ..._blocks import BlockRunner
@@ -36,6 +36,8 @@ __all__ = ["call_per_shard"]
 
 def call_per_shard(identified: Identified) -> Staged:
     """Return the function that calls the kernel once for each shard of the arrays that it is given."""
+    if not jax.config.jax_use_shardy_partitioner:  # type: ignore[attr-defined]
+        return partial(_call, identified, _Kept())  # the older one takes no rule, and has each device do all the work
     partitioned = custom_partitioning(partial(_call, identified), static_argnums=(0,))
     rule = partial(_sharding_rule, identified.runner)
     partitioned.def_partition(partial(_partition, identified), decode_shardings=True, sharding_rule=rule)
@@ -87,11 +89,8 @@ def _partition(
 
 def _fit_cut(runner: BlockRunner, plan: Plan, wished: Sequence[Wish], mesh: Mesh) -> Cut:
     """Return the cut along the mesh axes that are wished for; where nothing is cut, along all that there are."""
-    sizes = independent_sizes(runner, plan)
-    independent = [wish for wish in wished if wish[0] in sizes]
-    reduced = [wish for wish in wished if wish[0] in reduced_dims(runner)]
-    cut = cut_as_wished([*independent, *reduced], dict(plan.sizes) | sizes, mesh.shape)
-    return cut if cut.axes else cut_evenly(cut, sizes, mesh.shape, mesh.axis_names)
+    cut = cut_as_wished(runner, plan, wished, mesh.shape)
+    return cut if cut.axes else cut_evenly(cut, independent_sizes(runner, plan), mesh.shape, mesh.axis_names)
 
 
 def _sharding_rule(
@@ -103,9 +102,9 @@ def _sharding_rule(
     factors = {label: f"cut{place}" for place, label in enumerate(labels)}
     whole = map("whole{}".format, count())
 
-    def mapping(operand: Operand) -> tuple[str, ...]:
+    def mapping(operand: Operand) -> ArrayMapping:
         pairs = zip(operand.dims, operand.shape, strict=True)
-        return tuple(factors[label] if label in factors and size != 1 else next(whole) for label, size in pairs)
+        return ArrayMapping(*(factors[label] if label in factors and size != 1 else next(whole) for label, size in pairs))
 
     takes, gives = (tuple(map(mapping, operands)) for operands in (array_operands(runner, plan), plan.outputs))
     kept_whole = tuple(name for names in (*takes, *gives) for name in names if name not in factors.values())

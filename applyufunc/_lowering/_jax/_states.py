@@ -1,8 +1,8 @@
 """A call on one shard; a `Reduction` whose core dim is cut reduces its part, and the shards' states are gathered.
 
-In: what runs a kernel on traced arrays, the plan of the whole call, its cut, and one device's shards. Out: that device's
-outputs. States travel as bytes, with their dtypes, since nobody knows these before the kernel has run, and JAX may not
-hold them.
+In: what runs a kernel on traced arrays, the plan of the whole call, its cut, and one device's shards. Out: that
+device's outputs. States travel as bytes, with their dtypes, since nobody knows these before the kernel has run, and JAX
+may not hold them.
 
 Names of JAX: `jax.lax.all_gather`, `jax.lax.axis_index` (tried with 0.10.2 and 0.12.0).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import jax
@@ -123,7 +123,8 @@ def _unpack(packed: Array) -> np.ndarray[Any, Any]:
     if not packed.size:
         return np.empty(packed.shape[:-1], bool)
     dtype = DTYPES[int(packed.flat[0])]
-    return np.ascontiguousarray(packed[..., 1 : 1 + dtype.itemsize]).view(dtype)[..., 0]
+    values: np.ndarray[Any, Any] = np.ascontiguousarray(packed[..., 1 : 1 + dtype.itemsize]).view(dtype)
+    return values[..., 0]
 
 
 def _fixed(size: int) -> CoreDim:

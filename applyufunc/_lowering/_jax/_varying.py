@@ -1,7 +1,7 @@
 """Results that vary, inside ``shard_map``, along the mesh axes along which the arguments do.
 
-In: arrays, traced or not. Out: the same values. JAX takes what a callback or a foreign call returns for one and the same
-on every device, whatever it was given: a wrong derivative, and a result that is one shard's, would pass for right.
+In: arrays, traced or not. Out: the same values. JAX takes what a callback or a foreign call returns for one and the
+same on every device, whatever it was given: a wrong derivative, and a result that is one shard's, would pass for right.
 
 Names of JAX: `jax.typeof`, `jax.lax.pcast`; ``manual_axis_type.varying`` of types (tried with 0.10.2 and 0.12.0).
 """
