@@ -40,28 +40,31 @@ class BorrowingKernel:
 
     def __call__(self, form: Form, inputs: Sequence[int], outputs: Sequence[int]) -> str:
         """Fill the outputs; return what went wrong, in words that can travel, or nothing."""
+        gets_copies = self._gets_copies  # another thread may learn otherwise meanwhile
         lent = arrays_to_read(form.inputs, inputs)
-        if self._gets_copies is not False:
+        if gets_copies is not False:
             lent = list(map(_copied, lent))
         filled = arrays_to_fill(form.outputs, outputs)
         try:
             with without_jax():
                 form.filler(lent, filled)
-            return self._look_for_kept(lent, form)
         except BaseException as error:  # noqa: BLE001  # what leaves a foreign call is lost, and the call a success
-            return self._keep_failure(error, lent)
+            return self._keep_failure(error, lent, is_borrowed=gets_copies is False)
+        else:
+            if gets_copies is False:
+                return self._refuse_kept(lent) if _held(lent) else ""
+            if gets_copies is None and not form.is_empty:  # without elements the kernel has not run
+                self._gets_copies = bool(_held(lent) or self._gets_copies)
+            return ""
         finally:
             lent.clear()  # these lists are kept with the frames of what was raised
             filled.clear()
 
-    def _look_for_kept(self, lent: list[Array], form: Form) -> str:
-        """Learn from the first call whether arguments are kept, and refuse it in a later one."""
-        if self._gets_copies or not (held := _held(lent)):
-            if self._gets_copies is None and not form.is_empty:  # without elements the kernel has not run
-                self._gets_copies = False
-            return ""
-        is_first, self._gets_copies = self._gets_copies is None, True
-        if is_first or not (held := _wait_for_release(lent)):
+    def _refuse_kept(self, lent: list[Array]) -> str:
+        """Return the words for a kernel that has kept arguments which are not copies; the next time they will be."""
+        self._gets_copies = True
+        held = _wait_for_release(lent)
+        if not held:
             return ""
         named = ", ".join(f"argument {self.runner.array_positions[place]}" for place in held)
         error = KernelError(
@@ -70,9 +73,9 @@ class BorrowingKernel:
         )
         return keep_failure(self.runner.kernel.name, error)
 
-    def _keep_failure(self, error: BaseException, lent: list[Array]) -> str:
+    def _keep_failure(self, error: BaseException, lent: list[Array], *, is_borrowed: bool) -> str:
         """Return the words for an exception, which is kept without what leads to memory that is XLA's."""
-        if self._gets_copies is False:
+        if is_borrowed:
             self._gets_copies = True  # so that the next exception has its local variables
             _clear_frames(error)
             if _wait_for_release(lent):  # the exception itself holds an array
