@@ -104,7 +104,9 @@ def _sharding_rule(
 
     def mapping(operand: Operand) -> ArrayMapping:
         pairs = zip(operand.dims, operand.shape, strict=True)
-        return ArrayMapping(*(factors[label] if label in factors and size != 1 else next(whole) for label, size in pairs))
+        return ArrayMapping(
+            *(factors[label] if label in factors and size != 1 else next(whole) for label, size in pairs)
+        )
 
     takes, gives = (tuple(map(mapping, operands)) for operands in (array_operands(runner, plan), plan.outputs))
     kept_whole = tuple(name for names in (*takes, *gives) for name in names if name not in factors.values())
