@@ -16,6 +16,7 @@ import threading
 from collections.abc import MutableMapping, Sequence
 from functools import cache
 from hashlib import blake2b
+from threading import get_ident
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -28,6 +29,7 @@ from ..._blocks import BlockRunner
 from ..._errors import OptionError
 from ..._typing import Array
 from ._borrowed import BorrowingKernel, Form, make_form
+from ._exit import running, wait_at_exit
 from ._identity import Identified
 from ._xla_abi import (
     Frame,
@@ -104,6 +106,7 @@ def _target() -> str:
             if attempt == _COPIES - 1:
                 raise
         else:
+            wait_at_exit()
             return name
     raise AssertionError
 
@@ -143,7 +146,12 @@ def _run(frame: Frame) -> str:
     call = _by_number.get(number)
     if call is None:
         return f"{_PACKAGE}: call {number} of this program is not known to this process: trace the call here first"
-    return call(frame)
+    thread = get_ident()
+    running.add(thread)
+    try:
+        return call(frame)
+    finally:
+        running.discard(thread)
 
 
 def _introduce(frame: Frame, address: int) -> str:
