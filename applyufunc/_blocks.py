@@ -71,8 +71,12 @@ class BlockRunner:
 
     def expectation(self, blocks: Sequence[Array]) -> Expectation:
         """Return what the outputs for such blocks have to be."""
+        return _expectation(self, self.plan(blocks), blocks)
+
+    def plan(self, blocks: Sequence[Array]) -> Plan:
+        """Return the plan for blocks, or types, of such shapes."""
         shapes = input_shapes(self.insert_constants(blocks), self.signature)
-        return _expectation(self, make_plan(self.signature, shapes, self.output_sizes), blocks)
+        return make_plan(self.signature, shapes, self.output_sizes)
 
     def function(self, expected: Expectation) -> Callable[..., Any]:
         """Return the function to call with the arguments alone."""

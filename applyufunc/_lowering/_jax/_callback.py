@@ -7,31 +7,34 @@ elsewhere. In: a call and its arrays. Out: traced arrays, of the dtypes that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from ..._blocks import BlockRunner, input_shapes
+from ..._blocks import BlockRunner
 from ..._call import Call
 from ..._derivatives import find_derivatives
 from ..._errors import KernelError, OptionError, UnknownSizeError
 from ..._failures import keep_failure, reraise
 from ..._option_values import Callback
-from ..._plan import Plan, make_plan
 from ..._typing import Array, Staged
 from ._batching import batch_in_one_call
 from ._derivatives import Run, differentiable
-from ._direct import run_on_numpy
-from ._foreign import foreign_call
+from ._direct import common_device, run_on_numpy
+from ._explicit import call_on_typed_shards
 from ._guard import without_jax
 from ._identity import Identified, identify
+from ._partition import call_per_shard
 from ._self_test import why_unavailable
+from ._states import Run as RunIdentified
+from ._types import output_types
+from ._varying import vary_alike
 from ._xla_abi import DTYPES
 
-__all__ = ["call_back", "find_route"]
+__all__ = ["call_back", "call_on_shards", "find_route", "is_gathered"]
 
 
 def call_back(call: Call, arrays: Sequence[Array], run: Run) -> tuple[Array, ...]:
@@ -40,6 +43,18 @@ def call_back(call: Call, arrays: Sequence[Array], run: Run) -> tuple[Array, ...
     staged = _staged(identify(call.runner, find_derivatives(call)), route, run)
     with reraise():  # under an eager vmap the kernel runs now
         return tuple(staged(*arrays))
+
+
+def call_on_shards(call: Call, arrays: Sequence[Array], run: Run) -> tuple[Array, ...]:
+    """Return the outputs for concrete arrays that lie on several devices, from each device for its own shards."""
+    common_device(arrays, call.runner)
+    with reraise():
+        return jax.block_until_ready(call_back(call, arrays, run))  # type: ignore[no-any-return]
+
+
+def is_gathered(call: Call, arrays: Sequence[Array]) -> bool:
+    """Tell a call that takes concrete arrays whole, on however many devices they lie."""
+    return bool(call.plan.unknown_output_dims) or _choose_route(call, arrays) == "pure_callback"
 
 
 def find_route(call: Call, arrays: Sequence[Array]) -> Callback:
@@ -87,38 +102,30 @@ def _staged(identified: Identified, route: Callback, run: Run) -> Staged:
 
 def _make_staged(identified: Identified, route: Callback, run: Run) -> Staged:
     runner = identified.runner
-    function = partial(_stage, identified, partial(_run_on_host, runner), route)
+    function = partial(_stage, partial(_run, route), identified)
     function.__name__ = runner.kernel.name  # type: ignore[attr-defined]  # as programs and profiles show it
     # Compiled as a whole where nothing else is: the barrier has to stand in the callback's own program.
     staged = jax.jit(batch_in_one_call(function, runner), inline=True)
     return differentiable(staged, runner, identified.derivatives, run)
 
 
-def _stage(identified: Identified, on_host: Callable[..., Any], route: Callback, *arrays: Array) -> tuple[Array, ...]:
+def _stage(run: RunIdentified, identified: Identified, *arrays: Array) -> tuple[Array, ...]:
+    """Return the outputs of the call on traced arrays, with the types that JAX has for them."""
+    return vary_alike(call_on_typed_shards(run, identified, *arrays), arrays)
+
+
+def _run(route: Callback, identified: Identified, *arrays: Array) -> tuple[Array, ...]:
     """Return the outputs of the callback on traced arrays."""
-    types = _output_types(identified.runner, arrays)
-    on_cpu = partial(foreign_call, identified, types)
-    anywhere = partial(_call_anywhere, on_host, types)
+    on_cpu = call_per_shard(identified)
+    anywhere = partial(_call_anywhere, identified)
     if route == "auto":
         return tuple(jax.lax.platform_dependent(*arrays, cpu=on_cpu, default=anywhere))
     return on_cpu(*arrays) if route == "ffi" else anywhere(*arrays)
 
 
-def _output_types(runner: BlockRunner, arrays: Sequence[Array]) -> tuple[jax.ShapeDtypeStruct, ...]:
-    assert runner.dtypes is not None
-    declared = zip(_plan(runner, arrays).outputs, runner.dtypes, strict=True)
-    return tuple(jax.ShapeDtypeStruct(output.shape, dtype) for output, dtype in declared)
-
-
-def _plan(runner: BlockRunner, arrays: Sequence[Array]) -> Plan:
-    shapes = input_shapes(runner.insert_constants(arrays), runner.signature)
-    return make_plan(runner.signature, shapes, runner.output_sizes)
-
-
-def _call_anywhere(
-    on_host: Callable[..., Any], types: Sequence[jax.ShapeDtypeStruct], *arrays: Array
-) -> tuple[Array, ...]:
-    outputs = jax.pure_callback(on_host, tuple(types), *arrays)
+def _call_anywhere(identified: Identified, *arrays: Array) -> tuple[Array, ...]:
+    runner = identified.runner
+    outputs = jax.pure_callback(partial(_run_on_host, runner), output_types(runner, arrays), *arrays)
     # Else the callback's own placement, with zeros on every device but one, leaves the program:
     # https://github.com/jax-ml/jax/issues/38164
     return tuple(jax.lax.optimization_barrier(outputs))

@@ -22,12 +22,26 @@ from ..._errors import ArgumentError, OutputDTypeError
 from ..._typing import Array
 from ._dtypes import narrow
 
-__all__ = ["call_directly", "common_device", "is_concrete", "refuse_mask", "run_on_numpy", "untraced"]
+__all__ = [
+    "call_directly",
+    "common_device",
+    "is_concrete",
+    "is_spread",
+    "refuse_mask",
+    "run_on_numpy",
+    "untraced",
+]
 
 
 def is_concrete(arrays: Sequence[Array]) -> bool:
     """Tell whether the values are here and no transformation is under way."""
     return all(map(_has_values, arrays)) and _trace_state() == _NO_TRACE
+
+
+def is_spread(arrays: Sequence[Array]) -> bool:
+    """Tell whether concrete arrays lie on several devices, which can work at the same time."""
+    is_off = jax.config.jax_disable_jit  # type: ignore[attr-defined]
+    return not is_off and any(isinstance(array, jax.Array) and len(array.devices()) > 1 for array in arrays)
 
 
 def untraced() -> AbstractContextManager[None]:

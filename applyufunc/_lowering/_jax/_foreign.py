@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import MutableMapping, Sequence
 from functools import cache
 from hashlib import blake2b
+from threading import get_ident
 from typing import Any, Final
 from weakref import WeakValueDictionary, finalize
 
@@ -30,6 +31,7 @@ from ..._blocks import BlockRunner
 from ..._errors import OptionError
 from ..._typing import Array
 from ._borrowed import BorrowingKernel, Form, make_form
+from ._exit import running, wait_at_exit
 from ._identity import Identified
 from ._xla_abi import (
     Frame,
@@ -44,16 +46,30 @@ from ._xla_abi import (
     read_frame,
 )
 
-__all__ = ["foreign_call"]
+__all__ = ["Program", "find_call", "foreign_call"]
 
 
 def foreign_call(
     identified: Identified, output_types: Sequence[jax.ShapeDtypeStruct], *arrays: Array
 ) -> tuple[Array, ...]:
     """Return the outputs of the kernel, run once on whole arrays; `_self_test.why_unavailable` has been asked."""
-    call = _find_call(identified, tuple(map(_type, arrays)), tuple(map(_type, output_types)))
+    call = find_call(identified, arrays, output_types)
     results = jax.ffi.ffi_call(_target(), tuple(output_types))(*arrays, call=np.int64(call.number))
     return tuple(_keep_alive.bind(*results, call=call))
+
+
+def find_call(identified: Identified, arrays: Sequence[Any], output_types: Sequence[jax.ShapeDtypeStruct]) -> _Call:
+    """Return what a program calls for such arrays: the same for as long as a program, a trace or a caller holds it."""
+    inputs, outputs = tuple(map(_type, arrays)), tuple(map(_type, output_types))
+    key = identified, inputs, outputs
+    with _lock:
+        call = _calls.get(key)
+        if call is None:
+            kernel = _kernels.setdefault(identified, BorrowingKernel(identified.runner))
+            number = _free_number(identified.runner, inputs, outputs)
+            call = _Call(kernel, _form(kernel.runner, inputs, outputs), number)
+            _calls[key] = _by_number[call.number] = call
+    return call
 
 
 class _Call:
@@ -74,6 +90,16 @@ class _Call:
         return self.kernel(form, frame)
 
 
+class Program:
+    """What lives as long as a program, with the calls in it, which live on while it may be under way."""
+
+    __slots__ = ("__weakref__", "calls")
+
+    def __init__(self) -> None:
+        self.calls: set[_Call] = set()
+        finalize(self, _outlive_program, self.calls).atexit = False
+
+
 def _type(array: Array | jax.ShapeDtypeStruct) -> OperandType:
     return np.dtype(array.dtype), tuple(array.shape)
 
@@ -91,21 +117,9 @@ def _target() -> str:
             if attempt == _COPIES - 1:
                 raise
         else:
+            wait_at_exit()
             return name
     raise AssertionError
-
-
-def _find_call(identified: Identified, inputs: tuple[OperandType, ...], outputs: tuple[OperandType, ...]) -> _Call:
-    """Return the call for a runner and types: the same one for as long as a program or a trace has it."""
-    key = identified, inputs, outputs
-    with _lock:
-        call = _calls.get(key)
-        if call is None:
-            kernel = _kernels.setdefault(identified, BorrowingKernel(identified.runner))
-            number = _free_number(identified.runner, inputs, outputs)
-            call = _Call(kernel, _form(kernel.runner, inputs, outputs), number)
-            _calls[key] = _by_number[call.number] = call
-    return call
 
 
 def _form(runner: BlockRunner, inputs: tuple[OperandType, ...], outputs: tuple[OperandType, ...]) -> Form | None:
@@ -143,7 +157,12 @@ def _run(frame: Frame) -> str:
     call = _by_number.get(number)
     if call is None:
         return f"{_PACKAGE}: call {number} of this program is not known to this process: trace the call here first"
-    return call(frame)
+    thread = get_ident()
+    running.add(thread)
+    try:
+        return call(frame)
+    finally:
+        running.discard(thread)
 
 
 def _introduce(frame: Frame, address: int) -> str:
@@ -167,24 +186,19 @@ def _keep_with_program(context: Any, *operands: Any, call: _Call) -> Sequence[An
     return operands
 
 
-class _Program:
-    """What JAX keeps with a program: the calls in it."""
-
-    __slots__ = ("__weakref__", "calls")
-
-    def __init__(self) -> None:
-        self.calls: set[_Call] = set()
-
-
-def _program_of(context: Any) -> _Program:
-    """Return what is kept with the program that is being made; its calls outlive it while it may be under way."""
+def _program_of(context: Any) -> Program:
+    """Return what is kept with the program that is being made."""
     for kept in context.keepalives:
-        if isinstance(kept, _Program):
+        if isinstance(kept, Program):
             return kept
-    program = _Program()
+    program = Program()
     context.add_keepalive(program)
-    finalize(program, _ended().append, program.calls).atexit = False
     return program
+
+
+def _outlive_program(calls: set[_Call]) -> None:
+    if calls:
+        _ended().append(calls)
 
 
 @cache
