@@ -24,7 +24,7 @@ from ._explanation import Explanation
 from ._failures import reraise
 from ._gufunc import GUFunc, gufunc
 from ._lazy_apply import lazy_apply
-from ._options import UpTo
+from ._option_values import UpTo
 from ._signature import CoreDim, Signature
 from ._transfer import allow_transfer
 

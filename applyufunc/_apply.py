@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
+from ._derivatives import check_rules
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
 from ._explain import explain_call
@@ -148,6 +149,7 @@ def _read_call(
     options = make_options(Options(), chosen)
     if own:
         options = make_options(options, {"kwargs": {**options.kwargs, **own}})
+    check_rules(options, parsed)
     return make_kernel(func, options), parsed, args, options
 
 

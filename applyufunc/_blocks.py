@@ -18,15 +18,18 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_jax_array
 
+from ._casting import astype, family, numpy_dtype
+from ._compute_dtype import dtype_for_kernel, dtype_of_results
 from ._errors import UnknownDTypeError
 from ._expectation import Expectation
 from ._kernel import Kernel
-from ._options import OutputSizes
+from ._option_values import OutputSizes
 from ._ownership import Items, collect_items, copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
-from ._results import broadcast_to, check_batch, check_items, empty_outputs
+from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
 from ._signature import CoreDim, Signature
-from ._typing import Array, Keywords, Namespace, Shape
+from ._threads import SharedItems, collect_in_threads
+from ._typing import Array, DType, Keywords, Namespace, Shape
 
 __all__ = ["BlockRunner", "add_note", "input_shapes", "is_constant", "location_text", "read_only"]
 
@@ -49,21 +52,40 @@ class BlockRunner:
         `location` says, for messages, which part of each loop dim the block is.
         """
         args = self.insert_constants(blocks)
-        expected = waiting = None
+        expected: Expectation | None = None
+        waiting: Iterator[tuple[Any, ...]] | SharedItems | None = None
         try:
-            plan = make_plan(self.signature, input_shapes(args, self.signature), self.output_sizes)
-            expected = _expectation(self, plan, blocks)
+            expected = self.expectation(blocks)
+            plan = expected.plan
             if plan.is_empty and self.dtypes is not None:
                 return empty_outputs(expected)
             if not self.kernel.vectorize:
-                return self._run_on_batch(args, expected)
-            waiting = _items(_arrange(args, plan, self.kernel), plan, self.kernel)
+                return self._finish(self._run_on_batch(args, expected), blocks, expected)
+            waiting = _share(_items(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
             returned = self._run_on_items(waiting, expected)
             waiting = None
-            return check_items(returned, expected)
+            return self._finish(check_items(returned, expected), blocks, expected)
         except Exception as error:
             add_note(error, _Situation(self, args, location, expected, waiting).text())
             raise
+
+    def expectation(self, blocks: Sequence[Array]) -> Expectation:
+        """Return what the outputs for such blocks have to be."""
+        return _expectation(self, self.plan(blocks), blocks)
+
+    def plan(self, blocks: Sequence[Array]) -> Plan:
+        """Return the plan for blocks, or types, of such shapes."""
+        shapes = input_shapes(self.insert_constants(blocks), self.signature)
+        return make_plan(self.signature, shapes, self.output_sizes)
+
+    def function(self, expected: Expectation) -> Callable[..., Any]:
+        """Return the function to call with the arguments alone."""
+        function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
+        return partial(function, **self.keywords) if self.keywords else function
+
+    def add_note(self, error: Exception, blocks: Sequence[Array], expected: Expectation) -> None:
+        """Say, of an exception, what the kernel was called with."""
+        add_note(error, _Situation(self, self.insert_constants(blocks), (), expected, None).text())
 
     def insert_constants(self, blocks: Sequence[Array]) -> tuple[Any, ...]:
         """Return all arguments in the signature's order."""
@@ -84,17 +106,23 @@ class BlockRunner:
 
     def _call_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
         """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
-        return check_batch(self._function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
+        return check_batch(self.function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
 
-    def _run_on_items(self, items: Iterator[tuple[Any, ...]], expected: Expectation) -> Items:
+    def _run_on_items(self, items: Iterator[tuple[Any, ...]] | SharedItems, expected: Expectation) -> Items:
         """Return what the kernel returned for each item."""
+        function = self.function(expected)
         with self.kernel.guard():
-            return collect_items(starmap(self._function(expected), items), expected)
+            if isinstance(items, SharedItems):
+                return collect_in_threads(function, items, expected)
+            return collect_items(starmap(function, items), expected, _n_items(expected.plan))
 
-    def _function(self, expected: Expectation) -> Callable[..., Any]:
-        """Return the function to call with the arguments alone."""
-        function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
-        return partial(function, **self.keywords) if self.keywords else function
+    def _finish(self, outputs: tuple[Array, ...], blocks: Sequence[Array], expected: Expectation) -> tuple[Array, ...]:
+        """Return outputs of dtypes that nobody declared as if the kernel had computed in those of the blocks."""
+        compute = self.kernel.compute_dtype
+        if compute is None or self.dtypes is not None:
+            return outputs
+        own = [block.dtype for block in blocks]
+        return tuple(_back(output, own, compute, f"output {n}", expected) for n, output in enumerate(outputs))
 
     def _fill(self, expected: Expectation, *args: Any, **keywords: Any) -> Any:
         """Call a kernel that has to be given arrays for its outputs."""
@@ -102,10 +130,15 @@ class BlockRunner:
             raise UnknownDTypeError(f"kernel {self.kernel.name!r} is compiled for its outputs too: pass output_dtypes")
         operands = expected.plan.outputs
         shapes = (operand.core_shape if self.kernel.vectorize else operand.shape for operand in operands)
-        pairs = zip(shapes, self.dtypes, strict=True)
+        pairs = zip(shapes, map(self._filled_dtype, self.dtypes), strict=True)
         outputs = tuple(np.empty([size or 0 for size in shape], dtype) for shape, dtype in pairs)
         self.kernel.func(*args, *outputs, **keywords)
         return outputs if len(outputs) > 1 or self.signature.always_tuple else outputs[0]
+
+    def _filled_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the array that a kernel fills for an output of a declared one."""
+        compute = self.kernel.compute_dtype
+        return dtype if compute is None or family(compute) != family(dtype) else compute
 
 
 def is_constant(arg: object) -> bool:
@@ -174,7 +207,8 @@ def _expectation(runner: BlockRunner, plan: Plan, blocks: Sequence[Array]) -> Ex
     objects = xp is np and any(block.dtype.kind == "O" for block in blocks)
     strings = next((block.dtype for block in blocks if xp is np and block.dtype.kind == "T"), None)
     thin = _thin_axes(plan, dict(runner.constants))
-    return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, strings)
+    has_values = xp is np or runner.kernel.arrays != "traced" or not is_jax_array(blocks[0])
+    return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, has_values, strings)
 
 
 def _thin_axes(plan: Plan, constants: Collection[int]) -> tuple[bool, ...]:
@@ -191,8 +225,28 @@ def _arrange(args: Sequence[Any], plan: Plan, kernel: Kernel) -> list[Any]:
     sizes = {label: size or 0 for label, size in plan.sizes}  # all are known where blocks are
     return [
         arg if operand is None or is_constant(arg) else _protect(_align(arg, operand, dims, plan.n_loop, sizes), kernel)
-        for arg, operand, dims in zip(args, plan.inputs, plan.signature.inputs, strict=True)
+        for arg, operand, dims in zip(_computable(args, kernel), plan.inputs, plan.signature.inputs, strict=True)
     ]
+
+
+def _computable(args: Sequence[Any], kernel: Kernel) -> Sequence[Any]:
+    """Return the arguments in the dtype that the kernel computes in."""
+    compute = kernel.compute_dtype
+    if compute is None:
+        return args
+    return [
+        arg if is_constant(arg) else _in_dtype(arg, dtype_for_kernel(arg.dtype, compute, f"argument {position}"))
+        for position, arg in enumerate(args)
+    ]
+
+
+def _in_dtype(array: Array, dtype: np.dtype[Any] | None) -> Array:
+    return array if dtype is None else astype(array, dtype, _library([array]))
+
+
+def _back(output: Array, own: Sequence[DType], compute: np.dtype[Any], what: str, expected: Expectation) -> Array:
+    dtype = dtype_of_results(output.dtype, own, compute, what)
+    return output if dtype is None else cast_output(output, dtype, what, expected)
 
 
 def _align(array: Array, operand: Operand, dims: Sequence[CoreDim], n_loop: int, sizes: Mapping[str, int]) -> Array:
@@ -239,6 +293,15 @@ def _items(args: Sequence[Any], plan: Plan, kernel: Kernel) -> Iterator[tuple[An
     )
 
 
+def _share(items: Iterator[tuple[Any, ...]], plan: Plan, kernel: Kernel) -> Iterator[tuple[Any, ...]] | SharedItems:
+    """Return the items as they are taken: by the one thread that there is, or by several."""
+    return items if kernel.threads == 1 else SharedItems(items, _n_items(plan), kernel.threads)
+
+
+def _n_items(plan: Plan) -> int:
+    return math.prod(size or 0 for size in plan.loop_shape)
+
+
 def _walk(array: Array, loop_shape: tuple[int, ...], n_loop: int, kernel: Kernel) -> Iterator[Any]:
     """Return an iterator over the items of one argument; NumPy's are scalars where there are no core dims."""
     stretched = _stretch(array, (*loop_shape, *array.shape[n_loop:]))
@@ -263,7 +326,7 @@ class _Situation:
     args: Sequence[Any]
     location: Sequence[slice]
     expected: Expectation | None  # None: the shapes do not fit
-    waiting: Iterator[Any] | None  # the items that the kernel has not been called with yet; None: it is not running
+    waiting: Iterator[Any] | SharedItems | None  # items that the kernel was not called with yet; None: it does not run
 
     def text(self) -> str:
         """Write what the kernel was called with, and, where that is something else, what the caller gave."""
@@ -278,8 +341,8 @@ class _Situation:
         """Write which item the kernel was called with last, found from how many are left."""
         if self.waiting is None or self.expected is None or not self.expected.plan.n_loop:
             return ""
-        n_items = math.prod(size or 0 for size in self.expected.plan.loop_shape)
-        item = self.expected.item_text(n_items - 1 - sum(1 for _ in self.waiting))
+        n_left = self.waiting.n_left if isinstance(self.waiting, SharedItems) else sum(1 for _ in self.waiting)
+        item = self.expected.item_text(_n_items(self.expected.plan) - 1 - n_left)
         return f" (item {item} of the block)" if self.location else f" (item {item})"
 
 
@@ -293,7 +356,12 @@ def _seen(runner: BlockRunner, args: Sequence[Any], plan: Plan) -> Iterator[str]
         loop = (1,) * (plan.n_loop - operand.n_loop) + operand.loop_shape
         pairs = zip(dims, operand.core_shape, strict=True)
         core = tuple(sizes[dim.label] if dim.stretches else size for dim, size in pairs)
-        yield f"{arg.dtype}{shape_text(core if runner.kernel.vectorize else (*loop, *core))}"
+        dtype = _seen_dtype(arg.dtype, runner.kernel.compute_dtype)
+        yield f"{dtype}{shape_text(core if runner.kernel.vectorize else (*loop, *core))}"
+
+
+def _seen_dtype(own: DType, compute: np.dtype[Any] | None) -> DType:
+    return own if compute is None or family(numpy_dtype(own)) != family(compute) else compute
 
 
 def _describe(arg: Any) -> str:

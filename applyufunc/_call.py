@@ -17,10 +17,12 @@ import numpy as np
 
 from ._blocks import BlockRunner, input_shapes, is_constant
 from ._casting import numpy_dtype
+from ._compute_dtype import dtype_for_kernel
 from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
 from ._explanation import DTypeSource, Execution
 from ._kernel import Kernel
-from ._options import Options, OutputSizes
+from ._option_values import OutputSizes
+from ._options import Options
 from ._plan import Plan, core_sizes, fix_output_sizes, make_plan
 from ._signature import Signature
 from ._typing import Array, Keywords, Namespace, Shape
@@ -64,6 +66,9 @@ class Lowering(Protocol):
     def is_lazy(self, arrays: Sequence[Array]) -> bool:
         """Tell whether the result is built without running the kernel, so that its dtypes have to be known before."""
 
+    def traces(self, kernel: Kernel) -> bool:
+        """Tell whether the kernel itself becomes part of a program, whose dtypes are known when it is built."""
+
     def default_dtype(self, kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
         """Return the dtype that the library takes for Python's bool, int, float or complex."""
 
@@ -106,6 +111,7 @@ def make_call(
 
     Without `may_try` the kernel is not called, and where its dtypes take a call to learn, the call has none.
     """
+    _check_compute_dtype(kernel, args)
     shapes = input_shapes(args, signature, lowering.shape)
     sizes: OutputSizes = ()
     if options.output_sizes:
@@ -129,6 +135,14 @@ def input_dtype(arg: Any) -> InputDType:
     return numpy_dtype(arg.dtype)
 
 
+def _check_compute_dtype(kernel: Kernel, args: Sequence[Any]) -> None:
+    """Refuse arguments of integers that the kernel's own dtype does not hold."""
+    if kernel.compute_dtype is not None:
+        for position, arg in enumerate(args):
+            if not is_constant(arg):
+                dtype_for_kernel(arg.dtype, kernel.compute_dtype, f"argument {position}")
+
+
 def _find_dtypes(
     runner: BlockRunner, plan: Plan, args: Sequence[Any], options: Options, lowering: Lowering, may_try: bool
 ) -> tuple[DTypeSource, tuple[np.dtype[Any], ...] | None]:
@@ -139,7 +153,7 @@ def _find_dtypes(
     if wanted is not None:
         default_dtype = partial(lowering.default_dtype, arrays=arrays)
         return "declared", declared_dtypes(wanted, input_dtypes, runner.signature.nout, default_dtype)
-    if not lowering.is_lazy(arrays) and not plan.is_empty:
+    if lowering.traces(runner.kernel) or (not lowering.is_lazy(arrays) and not plan.is_empty):
         return "returned", None
     return _discover_dtypes(runner, plan, input_dtypes, arrays, lowering, may_try)
 

@@ -6,7 +6,8 @@ error. For arrays of any library it knows how to tell one, and what its dtype is
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 import numpy as np
 from array_api_compat import is_array_api_obj
@@ -14,7 +15,17 @@ from array_api_compat import is_array_api_obj
 from ._errors import OutputDTypeError, OutputRangeError
 from ._typing import Array, DType, Namespace
 
-__all__ = ["astype", "cast", "check_range", "does_not_cast", "is_array", "library_dtype", "may_cast", "numpy_dtype"]
+__all__ = [
+    "astype",
+    "cast",
+    "check_range",
+    "does_not_cast",
+    "family",
+    "is_array",
+    "library_dtype",
+    "may_cast",
+    "numpy_dtype",
+]
 
 
 def cast(array: Array, dtype: np.dtype[Any], what: str, *, weak: bool = False, found: bool = False) -> Array:
@@ -30,7 +41,7 @@ def cast(array: Array, dtype: np.dtype[Any], what: str, *, weak: bool = False, f
         return _cast_large_integers(array, dtype, what, found=found)
     if not may_cast(array.dtype, dtype, weak=weak):
         raise does_not_cast(array.dtype, dtype, what, found=found)
-    if array.dtype.kind in "iu" and dtype.kind in "iu" and array.size:
+    if family(array.dtype) == family(dtype) == "integer" and array.size:
         values = array.compressed() if isinstance(array, np.ma.MaskedArray) else array
         if values.size:
             check_range(int(values.min()), int(values.max()), dtype, what, found=found)
@@ -52,11 +63,11 @@ def may_cast(source: np.dtype[Any], target: np.dtype[Any], *, weak: bool = False
 
 def check_range(low: int, high: int, dtype: np.dtype[Any], what: str, *, found: bool = False) -> None:
     """Refuse integers that an integer dtype cannot hold."""
-    limits = np.iinfo(dtype)
-    if low < limits.min or high > limits.max:
-        value = _integer_text(low if low < limits.min else high)
+    lowest, highest = _limits(dtype)
+    if low < lowest or high > highest:
+        value = _integer_text(low if low < lowest else high)
         raise OutputRangeError(
-            f"{what}: kernel returned {value}, which {_named(dtype, found)} cannot hold ({limits.min} to {limits.max})"
+            f"{what}: kernel returned {value}, which {_named(dtype, found)} cannot hold ({lowest} to {highest})"
             f"{_cure(dtype, found)}"
         )
 
@@ -76,6 +87,11 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     except TypeError:
         found = np.dtype(str(dtype).rpartition(".")[2])
     return found
+
+
+def family(dtype: np.dtype[Any]) -> Literal["float", "complex", "integer"] | None:
+    """Return which numbers a dtype has, those of ml_dtypes included, such as bfloat16 and int4; None for no numbers."""
+    return _FAMILIES.get(_plain(dtype).kind)
 
 
 def astype(array: Array, dtype: np.dtype[Any], xp: Namespace) -> Array:
@@ -98,6 +114,13 @@ def is_array(value: object) -> bool:
     )
 
 
+_FAMILIES: Final[Mapping[str, Literal["float", "complex", "integer"]]] = {
+    "f": "float",
+    "c": "complex",
+    "i": "integer",
+    "u": "integer",
+}
+
 _CUTTING_KINDS: Final = ("SU", "M", "m")
 """Kinds between which ``same_kind`` cuts: text to fewer characters, times to a coarser unit or past its limits."""
 
@@ -109,6 +132,15 @@ _NUMBERS_THAT_FIT: Final = {
     "c": frozenset({bool, int, float, complex}),
 }
 """Python's numbers that a dtype of each kind takes."""
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the smallest and the largest integer of a dtype; of int4 and its like by their name."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return int(limits.min), int(limits.max)
+    n_bits = int(dtype.name.lstrip("uint"))
+    return (0, 2**n_bits - 1) if dtype.name.startswith("u") else (-(2 ** (n_bits - 1)), 2 ** (n_bits - 1) - 1)
 
 
 def _integer_text(value: int) -> str:

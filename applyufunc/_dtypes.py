@@ -20,7 +20,7 @@ from ._casting import numpy_dtype
 from ._errors import OptionError, UnknownDTypeError
 from ._explanation import DTypeSource
 from ._identity import IdentityMap, is_plain
-from ._options import UpTo
+from ._option_values import UpTo
 from ._plan import Operand, Plan
 from ._typing import Array, DType
 
@@ -126,7 +126,12 @@ def _may_be_registered(dtype: DType) -> bool:
 
 def _table_dtypes(runner: BlockRunner, input_dtypes: Sequence[InputDType]) -> tuple[np.dtype[Any], ...] | None:
     """Return what a ufunc's own type resolution says; None where there is none."""
-    resolve = None if runner.kernel.fills_outputs else getattr(_ufunc_of(runner.kernel.func), "resolve_dtypes", None)
+    is_cast = runner.kernel.compute_dtype is not None
+    resolve = (
+        None
+        if runner.kernel.fills_outputs or is_cast
+        else getattr(_ufunc_of(runner.kernel.func), "resolve_dtypes", None)
+    )
     is_bounded = any(isinstance(size, UpTo) for _, size in runner.output_sizes)  # a fill value may widen the dtype
     if resolve is None or runner.keywords or is_bounded or any(dtype is None for dtype in input_dtypes):
         return None
@@ -222,6 +227,7 @@ def _freeze(runner: BlockRunner) -> tuple[Any, ...]:
         runner.signature,
         runner.kernel.vectorize,
         runner.kernel.arrays,
+        str(runner.kernel.compute_dtype),
         runner.output_sizes,
         repr((runner.constants, keywords)),
     )

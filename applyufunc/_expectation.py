@@ -28,6 +28,7 @@ class Expectation:
     device: Any = None  # of that library, for arrays made here; None: its default
     masked: bool = False  # whether an argument is a masked array
     objects: bool = False  # whether an argument is an array of objects, so that any object may be an item
+    has_values: bool = True  # whether the outputs can be looked at; not where JAX traces the kernel
     strings: np.dtype[Any] | None = None  # an argument's StringDType, whose scalars are Python's strings
 
     def dtype(self, position: int) -> np.dtype[Any] | None:

@@ -77,6 +77,8 @@ def _count_calls(kernel: Kernel, call: Call, arrays: Sequence[Array], execution:
     if piecewise is not None and (execution.core == "reduction" or piecewise is call.kernel.func):
         widest = max((input_dtype(array).itemsize for array in arrays), default=0)
         return count_chunk_calls(piecewise, call.plan, widest, dict(execution.loop + execution.kept))
+    if execution.way == "traced":
+        return int(not call.plan.is_empty)
     n_pieces = math.prod(_n_filled(chunks) for _, chunks in execution.kept)
     if kernel.vectorize:
         sizes = call.plan.loop_shape

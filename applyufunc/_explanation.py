@@ -32,8 +32,9 @@ DTypeSource: TypeAlias = Literal["declared", "table", "remembered", "trial call"
 """Where the outputs' dtypes come from: the caller, the kernel's own table, an earlier call, a call to come, or what the
 kernel returns."""
 
-Way: TypeAlias = Literal["direct", "callback", "blocks"]
-"""How the kernel gets to run: at once, in a host callback of a traced program, or block by block when computed."""
+Way: TypeAlias = Literal["direct", "traced", "callback", "blocks"]
+"""How the kernel gets to run: at once, as a part of a traced program, in a host callback of one, or block by block when
+computed."""
 
 CoreWay: TypeAlias = Literal["whole", "reduction", "scan", "overlap"]
 """What a block has of core dims: all of them, or for some of them a piece, and how pieces go together."""
@@ -127,8 +128,9 @@ class Explanation:
         For each operand: `name`, `dims`, `shape` (None: unknown), `n_core`, `dtype`, `blocks` (its `chunks`, and its
         `rechunking`, which says from what to what and why; None: left as it is), and `bytes_before` and `bytes_after`
         of its largest block.
-    way : {"direct", "callback", "blocks"}
-        How the kernel gets to run: at once on the whole arrays, in a host callback, or block by block.
+    way : {"direct", "traced", "callback", "blocks"}
+        How the kernel gets to run: at once on the whole arrays, as code that JAX traces, in a host callback, or block
+        by block.
     loop : tuple of (str, tuple of int)
         Loop dims, from the left, and their chunks.
     core : {"whole", "reduction", "scan", "overlap"}
@@ -388,6 +390,8 @@ def _run_entries(explanation: Explanation) -> Iterator[tuple[str, str]]:
 def _blocks_text(explanation: Explanation) -> str:
     if explanation.way == "direct":
         return "1, the whole arrays, to which the kernel is applied at once"
+    if explanation.way == "traced":
+        return "1, the whole arrays; JAX traces the kernel, which becomes a part of its program"
     if explanation.way == "callback":
         return "1, the whole arrays, in a host callback when the traced program runs"
     return f"{explanation.n_blocks:,}{_grid_text(explanation.loop, explanation.kept)}"

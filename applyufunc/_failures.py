@@ -30,8 +30,9 @@ class reraise:  # noqa: N801  # used as a function, as contextlib.suppress is
     process are kept for this, each until it is raised: where JAX fails once more for the same result, its own error is
     what comes.
 
-    JAX returns before the kernel has run, so call `jax.block_until_ready` inside the block. JAX also logs each such
-    text as an error, on the logger ``jax._src.callback``, whether or not the exception is restored.
+    JAX returns before the kernel has run, so call `jax.block_until_ready` inside the block. With
+    ``callback="pure_callback"`` JAX also logs each such text as an error, on the logger ``jax._src.callback``, whether
+    or not the exception is restored.
 
     Examples
     --------
@@ -61,7 +62,7 @@ class reraise:  # noqa: N801  # used as a function, as contextlib.suppress is
             del kept, exception, own_traceback  # which lead back to this frame, and would keep the blocks alive
 
 
-def keep_failure(kernel_name: str, error: Exception) -> str:
+def keep_failure(kernel_name: str, error: BaseException) -> str:
     """Return the words to send in place of `error`: kernel and error first, the token last."""
     token = f"{_PROCESS}-{next(_count)}"
     with _lock:
@@ -72,27 +73,33 @@ def keep_failure(kernel_name: str, error: Exception) -> str:
     return "\n".join((*lines, f"[applyufunc.reraise() around the call raises this exception itself; failure {token}]"))
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as other:  # noqa: BLE001  # an exception's own text may fail in any way
         return f"(its text raised {type(other).__name__})"
 
 
-def _notes(error: Exception) -> list[str]:
+def _notes(error: BaseException) -> list[str]:
     return [str(note) for note in getattr(error, "__notes__", None) or ()]
 
 
 def _take_failure(error: BaseException) -> _Failure | None:
     """Return the kept exception, with its traceback, that an error of JAX stands for, and forget it."""
-    if not isinstance(error, KernelError) and type(error).__module__.partition(".")[0] not in ("jax", "jaxlib"):
+    if not isinstance(error, KernelError) and not _is_of_jax(error):
         return None
     match = _TOKEN.search(str(error))
     with _lock:
         return _kept.pop(match[1], None) if match else None
 
 
-_Failure: TypeAlias = tuple[Exception, TracebackType | None]
+def _is_of_jax(error: BaseException) -> bool:
+    """Tell an error of JAX's, which is a plain ValueError where several results are waited for at once."""
+    is_of_status = type(error) is ValueError and str(error).startswith("INTERNAL: ")
+    return is_of_status or type(error).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
+_Failure: TypeAlias = tuple[BaseException, TracebackType | None]
 _KEPT: Final = 16  # exceptions; each holds the blocks of its call through its frames
 _PROCESS: Final = uuid.uuid4().hex[:8]  # an error may come from another process, or another copy of this package
 _TOKEN: Final = re.compile(rf"failure ({_PROCESS}-\d+)\]")

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
 from ._dtypes import check_declared
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
@@ -21,6 +22,7 @@ from ._typing import OneOutput, SeveralOutputs
 __all__ = ["GUFunc", "gufunc", "read_signature"]
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
@@ -34,7 +36,7 @@ class _KernelSignature:
             raise AttributeError(str(error)) from None
 
 
-class GUFunc(Generic[P, R]):
+class GUFunc(BoundKernel, Generic[P, R]):
     """
     A kernel bound to a signature and options; `gufunc` makes one.
 
@@ -87,7 +89,16 @@ class GUFunc(Generic[P, R]):
         bind = getattr(type(self.__wrapped__), "__get__", None)
         if instance is None or bind is None:
             return self
-        return GUFunc(bind(self.__wrapped__, instance, owner), self._signature, self._options)
+        given = {kind: getattr(self._options, kind) for kind in RULE_KINDS}
+        bound: dict[str, Any] = {
+            kind: rule.__get__(instance, owner) for kind, rule in given.items() if hasattr(rule, "__get__")
+        }
+        options = make_options(self._options, bound) if bound else self._options
+        return GUFunc(bind(self.__wrapped__, instance, owner), self._signature, options)
+
+    @property
+    def _parts(self) -> tuple[Kernel, Signature, Options]:
+        return self._kernel, self._signature, self._options
 
     @functools.cached_property
     def _parameters(self) -> Parameters:
@@ -172,6 +183,126 @@ class GUFunc(Generic[P, R]):
         _check_options(changed, self._signature)
         return type(self)(self.__wrapped__, self._signature, changed, self._home)
 
+    def jac(self, func: Callable[Q, Any]) -> GUFunc[Q, Any]:
+        """
+        Declare the kernel of the Jacobian; a decorator.
+
+        Parameters
+        ----------
+        func : callable
+            Called as the kernel is. Returns, for each output and each argument, the derivative, with the core
+            dimensions of the output and then of the argument; None for zero.
+
+        Returns
+        -------
+        GUFunc
+            The derivative as a gufunc object of its own, which may be given rules in turn.
+
+        Raises
+        ------
+        OptionError
+            If `func` is a gufunc object whose signature does not fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import applyufunc as au
+        >>> @au.gufunc("(n)->()")
+        ... def energy(x):
+        ...     return (x**2).sum(axis=-1)
+        >>> @energy.jac
+        ... def energy_jac(x):
+        ...     return 2 * x
+        >>> energy_jac
+        <gufunc energy_jac '(n)->(n)'>
+        """
+        return self._declare("jac", func)
+
+    def vjp(self, func: Callable[Q, Any]) -> GUFunc[Q, Any]:
+        """
+        Declare the kernel that takes cotangents back; a decorator.
+
+        Parameters
+        ----------
+        func : callable
+            Called with the arguments and one cotangent for each output, of its shape. Returns a cotangent for each
+            argument; None for zero. A gufunc object may have a signature that takes the outputs as well, between the
+            arguments and the cotangents.
+
+        Returns
+        -------
+        GUFunc
+            The derivative as a gufunc object of its own, which may be given rules in turn.
+
+        Raises
+        ------
+        OptionError
+            If `func` is a gufunc object whose signature does not fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import applyufunc as au
+        >>> @au.gufunc("(n)->(n)")
+        ... def running_sum(x):
+        ...     return np.cumsum(x, axis=-1)
+        >>> @running_sum.vjp
+        ... def running_sum_vjp(x, cotangent):
+        ...     return np.cumsum(cotangent[..., ::-1], axis=-1)[..., ::-1]
+        >>> running_sum_vjp
+        <gufunc running_sum_vjp '(n),(n)->(n)'>
+        """
+        return self._declare("vjp", func)
+
+    def jvp(self, func: Callable[Q, Any]) -> GUFunc[Q, Any]:
+        """
+        Declare the kernel that takes tangents forward; a decorator.
+
+        Parameters
+        ----------
+        func : callable
+            Called with the arguments and one tangent for each, of its core shape. Returns a tangent for each output;
+            None for zero.
+
+        Returns
+        -------
+        GUFunc
+            The derivative as a gufunc object of its own, which may be given rules in turn.
+
+        Raises
+        ------
+        OptionError
+            If `func` is a gufunc object whose signature does not fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import applyufunc as au
+        >>> @au.gufunc("(n)->(n)")
+        ... def running_sum(x):
+        ...     return np.cumsum(x, axis=-1)
+        >>> @running_sum.jvp
+        ... def running_sum_jvp(x, tangent):
+        ...     return np.cumsum(tangent, axis=-1)
+        >>> running_sum_jvp
+        <gufunc running_sum_jvp '(n),(n)->(n)'>
+        """
+        return self._declare("jvp", func)
+
+    def _declare(self, kind: RuleKind, func: Any) -> GUFunc[Any, Any]:
+        rule = func if isinstance(func, GUFunc) else self._rule(kind, func)
+        options = make_options(self._options, {kind: rule})
+        _check_options(options, self._signature)
+        self._options = options
+        return rule
+
+    def _rule(self, kind: RuleKind, func: Any) -> GUFunc[Any, Any]:
+        """Return a derivative kernel as a gufunc object that is called as this one's kernel is."""
+        sized = [label for label, _ in self._options.output_sizes]
+        signature = rule_signature(kind, self._signature, sized)
+        options = rule_options(kind, self._options, self._signature)
+        return _Decorator(signature, options)(func)
+
     def __repr__(self) -> str:
         return f"<gufunc {self._kernel.name} {str(self._signature)!r}>"
 
@@ -238,8 +369,14 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
     vectorize : bool, default False
         The kernel takes one item; it is called once for each. An argument without core dimensions arrives as a NumPy
         scalar.
-    kernel_arrays : {"numpy", "same"}, default "numpy"
-        What the kernel takes: NumPy arrays, or concrete arrays of the inputs' own library.
+    kernel_arrays : {"numpy", "same", "traced"}, optional
+        What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX traces,
+        so that JAX itself maps, differentiates and shards the kernel. By default JAX traces what ``jax.jit`` made, and
+        functions of its own; every other kernel takes NumPy arrays, and none is tried.
+    callback : {"auto", "ffi", "pure_callback"}, default "auto"
+        JAX, inside ``jit`` and ``vmap``: how the kernel is reached. ``"ffi"``: as a foreign function of XLA's, on the
+        CPU, in XLA's own memory. ``"pure_callback"``: by `jax.pure_callback`, on any device. ``"auto"``: the first
+        where it works.
     core_chunks : {"merge", "refuse"}, Reduction, Scan, Overlap or callable, default "merge"
         Dask: what is done with a core dimension in several chunks. ``allow_rechunk=True`` and ``False`` say the same as
         the words. A `Reduction` works on them piece by piece; a binary ufunc, or a function of two states, such as
@@ -254,6 +391,17 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The kernel gets private copies that it may write into; otherwise its inputs are read-only.
     thread_safe : bool, default True
         False: one call of this kernel at a time in a process.
+    threads : int, default 1
+        Spread the items of ``vectorize=True`` over this many threads inside of each call of a kernel that takes NumPy
+        arrays: for kernels that release the interpreter lock. Results, and which exception is raised, are those of one
+        thread.
+    compute_dtype : dtype, optional
+        The dtype in which the kernel gets arrays of the same family: floats, complex numbers or integers. Outputs of
+        that family go back to `output_dtypes`, or else to what the arguments' own dtypes promote to.
+    jac, vjp, jvp : callable, optional
+        JAX: kernels for derivatives, as `GUFunc.jac`, `GUFunc.vjp` and `GUFunc.jvp` describe them; any one of them will
+        do for what it can give. ``jac="complex-step"`` and ``jac="finite-difference"`` call the kernel itself, in
+        double precision.
     kernel_token : str, optional
         Dask: a stable identity for a kernel that has none, for deterministic names.
     meta : array or tuple of arrays, optional
@@ -315,6 +463,7 @@ def _check_options(options: Options, signature: Signature) -> None:
     """Refuse what no call could use: dtypes and sizes that do not fit the signature."""
     check_declared(options.output_dtypes, signature.nout)
     check_output_dims(signature, (label for label, _ in options.output_sizes))
+    check_rules(options, signature)
 
 
 def _scalars(number: int) -> str:

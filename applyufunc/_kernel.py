@@ -17,10 +17,12 @@ import weakref
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
+from ._compute_dtype import read_compute_dtype
+from ._option_values import KernelArrays
 from ._options import Options, Parameters
 from ._typing import KernelFunction
 
@@ -53,15 +55,22 @@ class Kernel:
     func: KernelFunction
     name: str
     vectorize: bool = False
-    arrays: Literal["numpy", "same"] = "numpy"
+    arrays: KernelArrays = "numpy"
+    arrays_by_type: bool = False  # whether nobody said which, so that a function of JAX's own may be traced
     writable: bool = False
     thread_safe: bool = True
+    threads: int = 1  # over which the items of a loop are spread
+    compute_dtype: np.dtype[Any] | None = None  # that it gets numbers of the same family in; None: their own
     token: str | None = None  # the caller's own identity for the kernel
     home: Home | None = None
 
     def guard(self) -> contextlib.AbstractContextManager[Any]:
         """Return what to hold while the function runs: a lock where it must not run twice at once."""
         return contextlib.nullcontext() if self.thread_safe else _lock_of(self)
+
+    def is_traced_by(self, library: str) -> bool:
+        """Tell whether a library that builds programs takes the function itself for a part of one."""
+        return self.arrays == "traced" or (self.arrays_by_type and library == "jax" and _is_of_jax(self.func))
 
     @property
     def ignores_read_only(self) -> bool:
@@ -82,7 +91,8 @@ class Kernel:
 
     def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[Any, ...]]:
         how: dict[str, Any] = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}
-        how |= {"thread_safe": self.thread_safe, "token": self.token}
+        how |= {"thread_safe": self.thread_safe, "token": self.token, "arrays_by_type": self.arrays_by_type}
+        how |= {"threads": self.threads, "compute_dtype": self.compute_dtype}
         if self.is_found_at_home:
             return _load_from_home, (self.home, self.name, how)
         if isinstance(self.func, MethodType) and _is_decorated(self.func):
@@ -96,9 +106,12 @@ def make_kernel(func: KernelFunction, options: Options, home: Home | None = None
         func,
         name=function_name(func),
         vectorize=options.vectorize,
-        arrays=options.kernel_arrays,
+        arrays=options.kernel_arrays or "numpy",
+        arrays_by_type=options.kernel_arrays is None,
         writable=options.writable,
         thread_safe=options.thread_safe,
+        threads=options.threads,
+        compute_dtype=read_compute_dtype(options.compute_dtype),
         token=options.kernel_token,
         home=home,
     )
@@ -129,6 +142,16 @@ def parameters_of(func: KernelFunction, nin: int) -> Parameters:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = {p.name for p in positional[nin:] if p.kind is p.POSITIONAL_OR_KEYWORD}
     return Parameters(frozenset(keyword_only | named), any(p.kind is p.VAR_KEYWORD for p in parameters))
+
+
+def _is_of_jax(func: Any) -> bool:
+    """Tell what ``jax.jit`` and its like make, and the functions of the package itself; no other is tried."""
+    if isinstance(func, functools.partial):
+        return _is_of_jax(func.func)
+    if isinstance(func, MethodType):
+        return _is_of_jax(func.__func__)
+    homes = (type(func).__module__, getattr(func, "__module__", None))
+    return any(isinstance(home, str) and home.partition(".")[0] in ("jax", "jaxlib") for home in homes)
 
 
 def _is_numba(func: object) -> bool:

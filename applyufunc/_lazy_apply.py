@@ -22,7 +22,8 @@ from ._errors import ArgumentError, DimensionError, OptionError, UnknownSizeErro
 from ._evaluate import evaluate
 from ._kernel import function_name, make_kernel
 from ._lowering import find_lowering
-from ._options import Options, OutputSize, UpTo, make_options
+from ._option_values import OutputSize, UpTo
+from ._options import Options, make_options
 from ._plan import make_plan
 from ._signature import CoreDim, Signature
 from ._typing import Array, DType, KernelFunction, Keywords, Namespace, Shape

@@ -1,4 +1,4 @@
-"""What a caller may ask for: `Options`, `UpTo`, and which keyword is an option and which the kernel's.
+"""What a caller may ask for: `Options`, and which keyword is an option and which the kernel's.
 
 In: keywords as they were written. Out: a frozen `Options` with every value checked, and the kernel's own keywords.
 Knows no array library, and no kernel but by the names of its parameters.
@@ -8,109 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from operator import index
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from ._errors import OptionError
+from ._option_values import Callback, CoreChunks, KernelArrays, SizeRule, read_value
 
 __all__ = [
     "CALL_OPTIONS",
     "OPTION_NAMES",
-    "CoreChunksRule",
     "OptionKeywords",
     "Options",
-    "OutputSize",
-    "OutputSizes",
     "Parameters",
-    "UpTo",
     "make_options",
     "read_options",
     "split_keywords",
 ]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UpTo:
-    """
-    The size of an output dimension of which only a bound is known.
-
-    The dimension has size `bound` on every backend: what the kernel returns is padded at its end with `fill_value`, and
-    a kernel that returns more is refused. To learn how much was returned, let the kernel return the count as a further
-    output.
-
-    Parameters
-    ----------
-    bound : int
-        The size that the dimension has in the result; at least 0.
-    fill_value : scalar, default 0
-        What the padding is filled with, cast to the dtype of the output.
-
-    Raises
-    ------
-    OptionError
-        If `bound` is no integer, or negative, or if `fill_value` is no scalar.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import applyufunc as au
-    >>> def distinct(row):
-    ...     values = np.unique(row)
-    ...     return values, len(values)
-    >>> rows = np.array([[3, 1, 3], [2, 2, 2]])
-    >>> values, count = au.apply_ufunc(
-    ...     distinct, "(n)->(k),()", rows,
-    ...     vectorize=True, output_sizes={"k": au.UpTo(3, fill_value=-1)},
-    ... )
-    >>> values
-    array([[ 1,  3, -1],
-           [ 2, -1, -1]])
-    >>> count
-    array([2, 1])
-    """
-
-    bound: int
-    fill_value: Any = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bound", _size(self.bound, "UpTo: bound"))
-        try:
-            hash(self)
-        except TypeError:
-            raise OptionError(f"UpTo: fill_value takes a scalar, got {self.fill_value!r}") from None
-
-    def __eq__(self, other: object) -> bool:
-        return self._identity == other._identity if isinstance(other, UpTo) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-    @property
-    def _identity(self) -> tuple[Any, ...]:
-        """What equality compares: 0, 0.0, -0.0 and False fill differently, and a NaN fills as every other NaN does."""
-        fill = self.fill_value
-        return self.bound, type(fill), repr(fill) if isinstance(fill, (float, complex)) else fill
-
-
-class CoreChunksRule:
-    """What `core_chunks` takes beyond words and functions: how pieces of a core dim are worked on."""
-
-    __slots__ = ()
-
-
-CoreChunks: TypeAlias = Literal["merge", "refuse"] | CoreChunksRule | Callable[..., Any]
-
-OutputSize: TypeAlias = int | UpTo | None
-"""A size of a dim in the outputs; None: unknown until computed."""
-
-OutputSizes: TypeAlias = tuple[tuple[str, OutputSize], ...]
-"""Sizes by dim label, hashable."""
-
-SizeRule: TypeAlias = OutputSize | Callable[..., int | None]
-"""A size, or a callable that gets the mapping of known sizes and the kernel's keywords."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +37,18 @@ class Options:
     output_dtypes: Any = None
     output_sizes: tuple[tuple[str, SizeRule], ...] = ()
     vectorize: bool = False
-    kernel_arrays: Literal["numpy", "same"] = "numpy"
+    kernel_arrays: KernelArrays | None = None  # None: by the kernel's type
+    callback: Callback = "auto"
     core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
     allow_transfer: bool = False
     writable: bool = False
     thread_safe: bool = True
+    threads: int = 1
+    compute_dtype: Any = None
+    jac: Any = None  # a kernel, or a word of NUMERIC_STEPS
+    vjp: Any = None
+    jvp: Any = None
     kernel_token: str | None = None
     meta: Any = None
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -143,13 +63,19 @@ class OptionKeywords(TypedDict, total=False):
     output_dtypes: Any
     output_sizes: Mapping[str, Any] | None
     vectorize: bool | None
-    kernel_arrays: Literal["numpy", "same"]
+    kernel_arrays: KernelArrays | None
+    callback: Callback
     core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
     allow_transfer: bool
     writable: bool
     thread_safe: bool
+    threads: int
+    compute_dtype: Any
+    jac: Callable[..., Any] | Literal["complex-step", "finite-difference"] | None
+    vjp: Callable[..., Any] | None
+    jvp: Callable[..., Any] | None
     kernel_token: str | None
     meta: Any
     kwargs: Mapping[str, Any] | None
@@ -175,15 +101,14 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
         raise OptionError("allow_rechunk and core_chunks say the same thing: pass one of them")
     checked: dict[str, Any] = {}
     for name, value in changes.items():
-        if name == "allow_rechunk":
-            checked["core_chunks"] = _read_allow_rechunk(value)
-        else:
-            checked[name] = _CHECKS[name](value, name) if name in _CHECKS else value
+        checked["core_chunks" if name == "allow_rechunk" else name] = read_value(name, value)
     if checked.get("axis") is not None:  # replaces what was bound, and the other way round
         checked.setdefault("axes", None)
     elif checked.get("axes") is not None:
         checked.setdefault("axis", None)
-    return dataclasses.replace(base, **checked)
+    made = dataclasses.replace(base, **checked)
+    _check_threads(made)
+    return made
 
 
 def split_keywords(
@@ -247,126 +172,21 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
-def _read_allow_rechunk(value: object) -> str:
-    return "merge" if _flag(value, "allow_rechunk") else "refuse"
+def _check_threads(options: Options) -> None:
+    """Refuse threads where there is no loop, or where the kernel may not run in several."""
+    if options.threads == 1:
+        return
+    given = f"threads={options.threads}"
+    if not options.vectorize:
+        raise OptionError(f"{given} spreads the items of a loop, and there is none: pass vectorize=True with it")
+    if not options.thread_safe:
+        raise OptionError(f"{given} runs the kernel in several threads, and thread_safe=False allows one: drop either")
+    if options.kernel_arrays in ("same", "traced"):
+        raise OptionError(
+            f"{given} is for kernels that take NumPy arrays, got kernel_arrays={options.kernel_arrays!r}: what other "
+            f"libraries are set to holds for one thread"
+        )
 
-
-def _flag(value: object, name: str) -> bool:
-    if value is None and name == "vectorize":  # as dask.array.apply_gufunc spells "no"
-        return False
-    if not isinstance(value, bool):
-        raise OptionError(f"{name} takes True or False, got {value!r}")
-    return value
-
-
-def _size(value: object, name: str) -> int:
-    try:
-        size = index(value)  # type: ignore[arg-type]  # what has no __index__ raises
-    except TypeError:
-        raise OptionError(f"{name} takes an integer, got {value!r}") from None
-    if size < 0 or isinstance(value, bool):  # bool has __index__
-        raise OptionError(f"{name} takes an integer of at least 0, got {value!r}")
-    return size
-
-
-def _size_rules(value: object, name: str) -> tuple[tuple[str, SizeRule], ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, Mapping):
-        raise OptionError(f"{name} takes a mapping of dimension names to sizes, got {type(value).__name__}")
-    return tuple((_label(label), _size_rule(size, f"{name}[{label!r}]")) for label, size in value.items())
-
-
-def _label(label: object) -> str:
-    if not isinstance(label, str):
-        raise OptionError(f"output_sizes: dimension names are strings, got {label!r}")
-    return "".join(label.split())
-
-
-def _size_rule(value: Any, name: str) -> SizeRule:
-    if value is None or isinstance(value, UpTo) or (callable(value) and not isinstance(value, type)):
-        return value
-    try:
-        return _size(value, name)
-    except OptionError:
-        raise OptionError(f"{name} takes an int of at least 0, a callable, UpTo or None, got {value!r}") from None
-
-
-def _one_of(*allowed: str) -> Callable[[object, str], str]:
-    def check(value: object, name: str) -> str:
-        if value not in allowed:
-            raise OptionError(f"{name} takes {' or '.join(map(repr, allowed))}, got {value!r}")
-        return str(value)
-
-    return check
-
-
-_CORE_CHUNKS: Final = "'merge', 'refuse', a Reduction, Scan or Overlap, or a function that combines"
-
-
-def _core_chunks(value: Any, name: str) -> Any:
-    is_rule = isinstance(value, CoreChunksRule) or (callable(value) and not isinstance(value, type))
-    if not is_rule and value not in ("merge", "refuse"):
-        raise OptionError(f"{name} takes {_CORE_CHUNKS}, got {value!r}")
-    return value
-
-
-def _budget(value: object, name: str) -> int | Literal["keep"] | None:
-    """Return bytes, given as a number or as text such as "128 MiB"; "keep" and None are the lowering's to read."""
-    if value is None:
-        return None
-    if value == "keep":
-        return "keep"
-    size = _read_bytes(value) if isinstance(value, str) else _size(value, f"{name} (bytes)")
-    if not size:
-        raise OptionError(f"{name} takes a positive number of bytes, text such as '128 MiB', or 'keep', got {value!r}")
-    return size
-
-
-def _read_bytes(text: str) -> int | None:
-    """Return the number of bytes that a text names; None where it names none."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
-    if match is None:
-        return None
-    number, prefix, binary = match.groups()
-    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
-
-
-def _text(value: object, name: str) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise OptionError(f"{name} takes a string, got {value!r}")
-    return value
-
-
-def _meta(value: object, name: str) -> object:
-    for array in value if isinstance(value, (tuple, list)) else [value]:
-        if array is not None and not (hasattr(array, "dtype") and hasattr(array, "shape")):
-            raise OptionError(f"{name} takes an array, or a tuple with one for each output, got {array!r}")
-    return value
-
-
-def _kwargs(value: object, name: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise OptionError(f"{name} takes a mapping of the kernel's keyword arguments, got {value!r}")
-    return dict(value)
-
-
-_CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
-    "output_sizes": _size_rules,
-    "keepdims": _flag,
-    "vectorize": _flag,
-    "kernel_arrays": _one_of("numpy", "same"),
-    "core_chunks": _core_chunks,
-    "budget": _budget,
-    "allow_transfer": _flag,
-    "writable": _flag,
-    "thread_safe": _flag,
-    "kernel_token": _text,
-    "meta": _meta,
-    "kwargs": _kwargs,
-}
 
 _FOREIGN: Final = {
     "out": "out= is not taken: every call returns its results, on every backend",

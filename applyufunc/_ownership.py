@@ -6,7 +6,6 @@ that can be told; of another library's array only whether somebody else holds th
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -35,12 +34,11 @@ def own(outputs: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple([_owned(outputs, place) for place in range(len(outputs))])
 
 
-def collect_items(returned: Iterable[Any], expected: Expectation) -> Items:
+def collect_items(returned: Iterable[Any], expected: Expectation, n_items: int) -> Items:
     """Return what each item's call gave, as it was then: the next call may write into the same array.
 
     What is alike goes row by row into one array, which costs less than to stack it later; all else is copied.
     """
-    n_items = math.prod(size or 0 for size in expected.plan.loop_shape)
     if _are_objects(expected):
         return _checked(list(returned), n_items)  # which are kept themselves, whatever they are
     values = iter(returned)

@@ -12,7 +12,7 @@ import numpy as np
 from ._casting import astype, numpy_dtype
 from ._errors import OptionError, OutputShapeError
 from ._expectation import Expectation
-from ._options import UpTo
+from ._option_values import UpTo
 from ._plan import Operand
 from ._typing import Array, DType
 

@@ -14,7 +14,7 @@ from operator import index
 from typing import Any, Final
 
 from ._errors import DimensionError, OptionError, UnknownSizeError
-from ._options import OutputSize, OutputSizes, SizeRule, UpTo
+from ._option_values import OutputSize, OutputSizes, SizeRule, UpTo
 from ._signature import CoreDim, Signature
 from ._typing import Shape
 

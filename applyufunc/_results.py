@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._casting import astype, cast, check_range, does_not_cast, library_dtype, may_cast, numpy_dtype
+from ._casting import astype, cast, check_range, does_not_cast, family, library_dtype, may_cast, numpy_dtype
 from ._errors import OutputDTypeError, OutputShapeError
 from ._expectation import Expectation
 from ._ownership import Items
@@ -20,7 +20,7 @@ from ._plan import Operand, Plan, shape_text
 from ._returned import as_array, box, is_object, is_weak, kind_text
 from ._typing import Array, DType, Namespace
 
-__all__ = ["broadcast_to", "check_batch", "check_items", "empty_outputs"]
+__all__ = ["broadcast_to", "cast_output", "check_batch", "check_items", "empty_outputs"]
 
 
 def check_batch(returned: Any, expected: Expectation) -> tuple[Array, ...]:
@@ -46,6 +46,20 @@ def empty_outputs(expected: Expectation) -> tuple[Array, ...]:
     assert expected.dtypes is not None
     shapes = (tuple(size or 0 for size in output.shape) for output in expected.plan.outputs)
     return tuple(_empty(shape, dtype, expected) for shape, dtype in zip(shapes, expected.dtypes, strict=True))
+
+
+def cast_output(array: Array, dtype: np.dtype[Any], what: str, expected: Expectation, *, weak: bool = False) -> Array:
+    """Return an output as its declared dtype."""
+    if expected.xp is np:
+        return cast(array, dtype, what, weak=weak, found=expected.found)
+    source = numpy_dtype(array.dtype)
+    if source != dtype and not may_cast(source, dtype, weak=weak):
+        raise does_not_cast(source, dtype, what, found=expected.found)
+    if source != dtype and not expected.has_values:
+        _check_width(source, dtype, what)
+    elif source != dtype and family(source) == family(dtype) == "integer" and 0 not in array.shape:
+        check_range(int(expected.xp.min(array)), int(expected.xp.max(array)), dtype, what, found=expected.found)
+    return astype(array, dtype, expected.xp)
 
 
 def broadcast_to(array: Array, shape: tuple[int, ...], xp: Namespace) -> Array:
@@ -91,7 +105,7 @@ def _check_output(position: int, value: Any, expected: Expectation) -> Array:
     array = pad(array, output, dtype, array.dtype, what, expected)
     _check_shape(array.shape, output, expected, what)
     array = _broadcast_loops(array, expected)
-    return array if dtype is None else _cast(array, dtype, what, expected, weak=is_weak(value))
+    return array if dtype is None else cast_output(array, dtype, what, expected, weak=is_weak(value))
 
 
 def _check_item_values(position: int, values: Items, expected: Expectation) -> Array:
@@ -105,7 +119,7 @@ def _check_item_values(position: int, values: Items, expected: Expectation) -> A
         return array
     kind = numpy_dtype(stacked.dtype).kind
     may_be_weak = kind == "O" or (kind in "iu" and dtype.kind in "iu")
-    return _cast(array, dtype, what, expected, weak=may_be_weak and _are_weak(values, dtype))
+    return cast_output(array, dtype, what, expected, weak=may_be_weak and _are_weak(values, dtype))
 
 
 def _stack(values: Items, position: int, expected: Expectation) -> Array:
@@ -276,16 +290,13 @@ def _check_unknown_sizes(outputs: Sequence[Array], plan: Plan) -> None:
                 )
 
 
-def _cast(array: Array, dtype: np.dtype[Any], what: str, expected: Expectation, *, weak: bool) -> Array:
-    """Return an output as its declared dtype."""
-    if expected.xp is np:
-        return cast(array, dtype, what, weak=weak, found=expected.found)
-    source = numpy_dtype(array.dtype)
-    if source != dtype and not may_cast(source, dtype, weak=weak):
-        raise does_not_cast(source, dtype, what, found=expected.found)
-    if source != dtype and source.kind in "iu" and dtype.kind in "iu" and 0 not in array.shape:
-        check_range(int(expected.xp.min(array)), int(expected.xp.max(array)), dtype, what, found=expected.found)
-    return astype(array, dtype, expected.xp)
+def _check_width(source: np.dtype[Any], dtype: np.dtype[Any], what: str) -> None:
+    """Refuse integers that might not fit, where nobody can look."""
+    if family(source) == family(dtype) == "integer" and not np.can_cast(source, dtype, "safe"):
+        raise OutputDTypeError(
+            f"{what}: kernel returned {source}, and while it is traced nobody can tell whether the values fit into the "
+            f"declared {dtype}: cast them in the kernel, or declare {source}"
+        )
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], expected: Expectation) -> Array:

@@ -15,6 +15,7 @@ __all__ = [
     "OneOutput",
     "SeveralOutputs",
     "Shape",
+    "Staged",
 ]
 
 Array: TypeAlias = Any
@@ -37,6 +38,9 @@ KernelFunction: TypeAlias = Callable[..., Any]
 
 Keywords: TypeAlias = Mapping[str, Any]
 """Keyword arguments of a kernel."""
+
+Staged: TypeAlias = Callable[..., tuple[Array, ...]]
+"""A function of arrays that a library's transformations may see."""
 
 
 class _Subtracts(Protocol):

@@ -5,8 +5,6 @@ Everything runs on the threaded scheduler, with a thread for each core.
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,9 +22,9 @@ from dask.callbacks import Callback
 import applyufunc as au
 
 from ._family import PEERS, Figures, Measured, Way
-from ._machine import n_cores
+from ._machine import n_cores, peak_bytes
 
-__all__ = ["Watched", "as_tuple", "measure", "peak_bytes", "peers", "settings", "source"]
+__all__ = ["Watched", "as_tuple", "measure", "peers", "settings", "source"]
 
 NumPyArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -104,11 +102,6 @@ def settings() -> Iterator[None]:
         warnings.simplefilter("ignore", PerformanceWarning)
         warnings.simplefilter("ignore", au.ApplyUfuncWarning)
         yield
-
-
-def peak_bytes() -> int:
-    """Return the most memory that this process ever had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _watch(n_tasks: list[int]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 
 __all__ = [
+    "KERNEL",
     "OURS",
     "OURS_BY_PARTS",
     "PEERS",
@@ -30,7 +31,7 @@ Way: TypeAlias = Callable[[], tuple[Any, ...]]
 """Does the work of a case and returns its outputs, lazy ones where the library is lazy."""
 
 Ways: TypeAlias = Mapping[str, Way]
-"""By name: `OURS`, `OURS_BY_PARTS`, some of `PEERS`, and a native function, which has its own name."""
+"""By name: `OURS`, `OURS_BY_PARTS`, peers that call the same kernel, and a native function, which has its own name."""
 
 Case: TypeAlias = Callable[[bool], Ways]
 """Makes the arrays, small ones where its argument is True. Its docstring is what the documentation says of it."""
@@ -38,13 +39,14 @@ Case: TypeAlias = Callable[[bool], Ways]
 OURS: Final = "applyufunc"
 OURS_BY_PARTS: Final = "with core_chunks"  # ours, told how the kernel works piece by piece
 PEERS: Final = ("apply_gufunc", "rechunk")  # the same kernel through Dask alone
+KERNEL: Final = "bare kernel"  # called on NumPy arrays, without any library
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What was measured of one way."""
 
-    build: float  # seconds until the outputs are there, lazily
+    build: float  # seconds until the outputs are there, lazily; 0, as below: not measured
     compute: float  # seconds from there until they are computed
     tasks: int  # of the optimised graph
     peak: int  # bytes of memory that the process had more than before

@@ -1,12 +1,14 @@
-"""What the figures depend on, in words that name neither the machine nor its folders."""
+"""The machine: what the figures depend on, in words that name neither it nor its folders, and what a process used."""
 
 from __future__ import annotations
 
 import os
 import platform
+import resource
+import sys
 from importlib import import_module
 
-__all__ = ["describe_machine", "limit_threads", "n_cores"]
+__all__ = ["describe_machine", "limit_threads", "n_cores", "peak_bytes"]
 
 
 def n_cores() -> int:
@@ -26,3 +28,8 @@ def describe_machine(*packages: str) -> str:
     versions = [f"{package} {import_module(package).__version__}" for package in packages]
     system = f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}"
     return f"{n_cores()} cores, {memory:.0f} GiB of memory, {system}, {', '.join(versions)}"
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

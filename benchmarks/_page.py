@@ -32,7 +32,7 @@ def write_page(page: Path, results: Results, n_rounds: int) -> None:
 
 def measured_text(results: Results, n_rounds: int) -> str:
     """Return everything as Markdown."""
-    machine = describe_machine("numpy", "dask", "applyufunc")
+    machine = describe_machine("numpy", "dask", "jax", "applyufunc")
     parts = [
         f"Measured on {machine}; the best of {n_rounds} rounds.",
         _bars_table(results),
@@ -92,14 +92,14 @@ def _rows(case: str, ways: CaseResults) -> Iterator[list[str]]:
 
 def _cells(figures: Figures) -> Sequence[str]:
     """Return the columns of figures; "" for what was not measured."""
-    is_computed = figures.compute > 0
+    is_built, is_computed = figures.build > 0, figures.compute > 0
     return (
         _number(figures.seconds) if is_computed else "",
-        _number(figures.build),
-        _number(figures.compute) if is_computed else "",
-        f"{figures.tasks:,}" if is_computed else "",
+        _number(figures.build) if is_built else "",
+        _number(figures.compute) if is_built and is_computed else "",
+        f"{figures.tasks:,}" if figures.tasks else "",
         f"{figures.peak / 2**20:,.0f}",
-        f"{figures.block / 2**20:,.1f}" if is_computed else "",
+        f"{figures.block / 2**20:,.1f}" if figures.block else "",
     )
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 import applyufunc as au
 
-from ._dask import NumPyArray, as_tuple, peak_bytes, settings
+from ._dask import NumPyArray, as_tuple, settings
 from ._family import OURS, Bar, Case, CaseResults, Figures, Measured, Way, Ways
+from ._machine import peak_bytes
 
 __all__ = ["BARS", "CASES", "TITLE", "measure"]
 

@@ -140,7 +140,7 @@ def test_allow_rechunk_is_another_name_of_core_chunks():
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("kernel_arrays", "jax", "kernel_arrays takes 'numpy' or 'same', got 'jax'"),
+        ("kernel_arrays", "jax", "kernel_arrays takes 'numpy', 'same' or 'traced', got 'jax'"),
         ("core_chunks", "split", f"{CORE_CHUNKS}, got 'split'"),
         ("core_chunks", ["merge"], f"{CORE_CHUNKS}, got ['merge']"),
         ("budget", 0, "budget takes a positive number of bytes, text such as '128 MiB', or 'keep', got 0"),

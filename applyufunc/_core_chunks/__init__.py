@@ -5,7 +5,10 @@ Knows kernels, signatures and the block engine; no array library beyond what tho
 
 from __future__ import annotations
 
-from .._kernel import Kernel
+from typing import Any
+
+from .._errors import OptionError
+from .._kernel import Kernel, function_name
 from .._options import Options
 from .._signature import Signature
 from ._concat import concat
@@ -37,6 +40,11 @@ __all__ = [
 def in_pieces(kernel: Kernel, signature: Signature, options: Options) -> Kernel:
     """Return the kernel that runs on whole core dims, if the rule for pieces fits the signature."""
     rule = options.core_chunks
+    if options.compute_dtype is not None and not isinstance(rule, str | Overlap):
+        raise OptionError(
+            f"compute_dtype={str(options.compute_dtype)!r} is for kernels, and core_chunks={_rule_name(rule)} has "
+            f"states between its parts, which would be cast from piece to piece: cast in the parts"
+        )
     if isinstance(rule, Reduction):
         return in_parts(kernel, signature, options)
     if isinstance(rule, Scan):
@@ -44,3 +52,7 @@ def in_pieces(kernel: Kernel, signature: Signature, options: Options) -> Kernel:
     if isinstance(rule, Overlap):
         rule.halos(signature, options.output_sizes)
     return kernel
+
+
+def _rule_name(rule: Any) -> str:
+    return type(rule).__name__ if isinstance(rule, Reduction | Scan) else function_name(rule)

@@ -6,7 +6,7 @@ In: a signature, and the label of a dim or none. Out: the label, or a refusal th
 from __future__ import annotations
 
 from .._errors import SignatureError
-from .._options import SizeRule
+from .._option_values import SizeRule
 from .._signature import Signature
 
 __all__ = ["check_kept_dim", "only_kept_dim"]

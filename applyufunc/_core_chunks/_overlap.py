@@ -11,7 +11,7 @@ from operator import index
 from typing import TypeAlias
 
 from .._errors import OptionError
-from .._options import CoreChunksRule, SizeRule
+from .._option_values import CoreChunksRule, SizeRule
 from .._signature import Signature
 from ._kept_dims import check_kept_dim, only_kept_dim
 

@@ -22,7 +22,8 @@ from .._casting import numpy_dtype
 from .._dtypes import InputDType, declared_dtypes
 from .._errors import OptionError, UnknownSizeError
 from .._kernel import Kernel, parameters_of
-from .._options import Options, OutputSizes, SizeRule
+from .._option_values import OutputSizes, SizeRule
+from .._options import Options
 from .._plan import Operand, Plan, core_sizes, fix_output_sizes, make_plan
 from .._signature import Signature
 from .._typing import Array, KernelFunction, Keywords, Shape
@@ -155,7 +156,7 @@ class PiecewiseKernel:
     def state_dtypes(self, input_dtypes: Sequence[InputDType]) -> tuple[np.dtype[Any], ...] | None:
         """Return the dtypes of the arrays of a state, as far as they were declared."""
         # Other libraries hold other dtypes, and may be told to narrow them: their own word is waited for.
-        if self.reduction.state_dtypes is None or self.chunk.arrays == "same":
+        if self.reduction.state_dtypes is None or self.chunk.arrays != "numpy":
             return None
         return declared_dtypes(self.reduction.state_dtypes, input_dtypes, self.reduction.signature.nout, np.dtype)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._errors import OptionError, SignatureError
 from .._kernel import parameters_of
-from .._options import CoreChunksRule
+from .._option_values import CoreChunksRule
 from .._signature import CoreDim, Signature
 from .._typing import KernelFunction
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._blocks import read_only
 from .._errors import OptionError
-from .._options import CoreChunksRule, SizeRule
+from .._option_values import CoreChunksRule, SizeRule
 from .._signature import CoreDim, Signature
 from .._typing import Array, KernelFunction
 from ._kept_dims import check_kept_dim, only_kept_dim

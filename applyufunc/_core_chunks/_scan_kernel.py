@@ -20,7 +20,8 @@ from .._blocks import BlockRunner, input_shapes, is_constant
 from .._casting import numpy_dtype
 from .._identity import IdentityMap
 from .._kernel import Kernel, function_name, parameters_of
-from .._options import Options, OutputSizes, SizeRule
+from .._option_values import OutputSizes, SizeRule
+from .._options import Options
 from .._plan import core_sizes, fix_output_sizes, make_plan
 from .._signature import CoreDim, Signature
 from .._typing import Array, KernelFunction, Keywords
@@ -134,7 +135,8 @@ def _remembered(kernel: Kernel, signature: Signature, scan: Scan, size_rules: _S
     memory = _memories.setdefault(scan, {})
     # By identity: the scan kernel that is kept holds these objects.
     func = None if scan.step is not None else id(kernel.func)
-    how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe, kernel.token, kernel.home)
+    inside = kernel.thread_safe, kernel.threads, kernel.compute_dtype
+    how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, inside, kernel.token, kernel.home)
     key = func, how, signature, tuple((label, id(rule) if callable(rule) else repr(rule)) for label, rule in size_rules)
     found = memory.get(key)
     if found is None:

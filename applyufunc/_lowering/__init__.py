@@ -25,7 +25,7 @@ from .._kernel import Kernel
 from .._options import Options
 from .._ownership import copy_of
 from .._typing import Array
-from ._host import as_numpy, check_transfer, library_name, to_host
+from ._host import as_numpy, check_transfer, is_jax_literal, library_name, to_host
 
 __all__ = ["convert_keywords", "find_lowering"]
 
@@ -64,6 +64,8 @@ _LIBRARIES_WITHOUT_LOWERING: Final = {"cubed", "ndonnx", "dask_expr"}
 
 def _library(arg: Any, what: str) -> str:
     """Return the name of the library whose lowering an argument needs; refuse what would be computed or unlabelled."""
+    if is_jax_literal(arg):
+        return "jax"
     if isinstance(arg, (np.ndarray, np.generic)):
         return "numpy"
     if array_api_compat.is_dask_array(arg):
@@ -115,7 +117,7 @@ def _convert_keyword(
     _refuse_lazy(value, library, what)
     if lowering.is_lazy(arrays) and library != "jax":  # whose arrays never change
         value = copy_of(as_numpy(value, what) if library == "numpy" else value)
-    if kernel.arrays == "same":
+    if kernel.arrays != "numpy":
         return _as_block(as_numpy(value, what), what, lowering, arrays) if library == "numpy" else value
     _refuse_extended(value, library, what)
     check_transfer(value, options.allow_transfer, what)

@@ -14,7 +14,7 @@ from .._errors import ArgumentError, TransferError
 from .._transfer import transfer_is_allowed
 from .._typing import Array
 
-__all__ = ["as_numpy", "check_transfer", "library_name", "to_host"]
+__all__ = ["as_numpy", "check_transfer", "is_jax_literal", "library_name", "to_host"]
 
 
 def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
@@ -35,7 +35,7 @@ def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
     if array.dtype == object and not hasattr(arg, "__array__") and not isinstance(arg, (list, tuple)):
         raise ArgumentError(
             f"{what} is {_full_name(arg)}, expected an array, a sequence of numbers, a Python scalar or None"
-            f" (a kernel's own settings are passed by keyword)"
+            f" ({_cure_for(arg)})"
         )
     return array
 
@@ -67,9 +67,20 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
         return np.from_dlpack(array, device="cpu", copy=True)
 
 
+def is_jax_literal(arg: object) -> bool:
+    """Tell a subclass of NumPy's or Python's types as which JAX hands on what it knows while it differentiates."""
+    return library_name(arg) == "jax" and isinstance(arg, (np.ndarray, int, float, complex))
+
+
 def library_name(array: Array) -> str:
     """Return the name of the package that an array comes from, as messages say it."""
     return type(array).__module__.partition(".")[0]
+
+
+def _cure_for(arg: object) -> str:
+    if hasattr(type(arg), "materialise"):
+        return "a value of quax is taken inside of quax.quaxify"
+    return "a kernel's own settings are passed by keyword"
 
 
 def _why_leave_is_needed(array: Array) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from ..._call import Call
 from ..._errors import warn_caller
 from ..._typing import Array
-from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, untraced
+from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, traces, untraced
 from ._explanation import explain
 from ._roads import plan
 
@@ -35,6 +35,7 @@ __all__ = [
     "namespace",
     "narrow",
     "shape",
+    "traces",
     "untraced",
 ]
 

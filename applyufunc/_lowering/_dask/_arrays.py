@@ -35,6 +35,7 @@ __all__ = [
     "narrow",
     "richest_meta",
     "shape",
+    "traces",
     "untraced",
 ]
 
@@ -61,6 +62,11 @@ def shape(array: Array) -> Shape:
 def is_lazy(arrays: Sequence[Array]) -> bool:
     """Tell that results are computed later."""
     return True
+
+
+def traces(kernel: Kernel) -> bool:
+    """Tell that a kernel runs on each block, whatever it is."""
+    return False
 
 
 def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:

@@ -27,7 +27,7 @@ __all__ = ["call_token", "readable_name"]
 def call_token(runner: BlockRunner) -> str:
     """Return the token of a call without its arrays."""
     identity, kernel = _kernel_identity(runner.kernel), runner.kernel
-    how = (kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe)
+    how = (kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe, str(kernel.compute_dtype))
     # No dict: before version 2025.4 Dask sorts one by the hashes of its keys (https://github.com/dask/dask/pull/11867).
     keywords = [(name, _ordered(runner.keywords[name])) for name in sorted(runner.keywords)]
     what = (runner.constants, keywords, runner.output_sizes, runner.dtypes)
@@ -74,7 +74,7 @@ def _scan_identity(scan: ScanKernel) -> _Identity:
     initial, step = scan.initial, scan.step
     start = _kernel_identity(initial) if isinstance(initial, Kernel) else (_stable_token(initial) or uuid.uuid4().hex,)
     carry = tuple(tuple(map(str, dims)) for dims in scan.carry)
-    how = repr((scan.dim, carry, step.vectorize, step.writable, step.thread_safe))
+    how = repr((scan.dim, carry, step.vectorize, step.writable, step.thread_safe, str(step.compute_dtype)))
     return "scan", *_kernel_identity(step), "from", *start, how
 
 

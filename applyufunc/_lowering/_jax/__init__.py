@@ -1,7 +1,8 @@
-"""Calls on JAX arrays: directly where the values are there, as one callback where they are traced.
+"""Calls on JAX arrays: directly where the values are there, as one callback, or one per shard, where they are traced.
 
-Eager and lazy are JAX's own: inside ``jit`` a call is staged even if its arguments are concrete, as calls of JAX's
-functions are. Implements the functions of `Lowering`; the modules below it do one step each.
+A kernel that JAX can trace needs neither. Eager and lazy are JAX's own: inside ``jit`` a call is staged even if its
+arguments are concrete, as calls of JAX's functions are. Implements the functions of `Lowering`; the modules below it
+do one step each.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import numpy as np
 from ..._call import Call
 from ..._errors import warn_caller
 from ..._explanation import Execution, Way, in_one_block
+from ..._kernel import Kernel
 from ..._typing import Array, Namespace, Shape
-from ._callback import call_back, check_sizes
-from ._direct import call_directly, common_device, is_concrete, untraced
+from ._callback import call_back, call_on_shards, find_route, is_gathered
+from ._direct import call_directly, common_device, is_concrete, is_spread, untraced
 from ._dtypes import canonical, default_dtype, narrow, narrowing_texts
 from ._entry import convert
+from ._traced import trace
 
 __all__ = [
     "as_block",
@@ -34,6 +37,7 @@ __all__ = [
     "namespace",
     "narrow",
     "shape",
+    "traces",
     "untraced",
 ]
 
@@ -49,8 +53,13 @@ def shape(array: Array) -> Shape:
 
 
 def is_lazy(arrays: Sequence[Array]) -> bool:
-    """Tell whether the call is traced."""
-    return not is_concrete(arrays)
+    """Tell whether the call is traced: by a transformation, or since each device is to work on its own shards."""
+    return not is_concrete(arrays) or is_spread(arrays)
+
+
+def traces(kernel: Kernel) -> bool:
+    """Tell a kernel that JAX runs itself, batches, differentiates and shards."""
+    return kernel.is_traced_by("jax")
 
 
 def is_traced(value: object) -> bool:
@@ -70,21 +79,31 @@ def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the outputs: of the kernel itself, or of a callback that will run it."""
+    """Return the outputs: of the kernel itself, traced or called, or of callbacks that will run it."""
     for text in _warnings(call):
         warn_caller(text, UserWarning)  # the category of JAX's own
-    return call_directly(call, arrays) if is_concrete(arrays) else call_back(call, arrays)
+    if traces(call.kernel):
+        return trace(call, arrays, lower)
+    if _is_direct(call, arrays):
+        return call_directly(call, arrays)
+    return call_on_shards(call, arrays, lower) if is_concrete(arrays) else call_back(call, arrays, lower)
 
 
 def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
-    """Say that the kernel gets the whole arrays, directly or in a callback."""
-    is_direct = is_concrete(arrays)
-    if is_direct:
+    """Say that the kernel gets the whole arrays, directly, traced, or in a callback."""
+    if traces(call.kernel):
+        return in_one_block(call.plan, call.runner.array_positions, "traced", _warnings(call))
+    if is_concrete(arrays):
         common_device(arrays, call.runner)
     else:
-        check_sizes(call)
-    way: Way = "direct" if is_direct else "callback"
+        find_route(call, arrays)
+    way: Way = "direct" if _is_direct(call, arrays) else "callback"
     return in_one_block(call.plan, call.runner.array_positions, way, _warnings(call))
+
+
+def _is_direct(call: Call, arrays: Sequence[Array]) -> bool:
+    """Tell a call of the kernel on the whole arrays, now."""
+    return is_concrete(arrays) and (not is_spread(arrays) or is_gathered(call, arrays))
 
 
 def _warnings(call: Call) -> tuple[str, ...]:

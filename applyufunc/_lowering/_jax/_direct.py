@@ -22,12 +22,26 @@ from ..._errors import ArgumentError, OutputDTypeError
 from ..._typing import Array
 from ._dtypes import narrow
 
-__all__ = ["call_directly", "common_device", "is_concrete", "run_on_numpy", "untraced"]
+__all__ = [
+    "call_directly",
+    "common_device",
+    "is_concrete",
+    "is_spread",
+    "refuse_mask",
+    "run_on_numpy",
+    "untraced",
+]
 
 
 def is_concrete(arrays: Sequence[Array]) -> bool:
     """Tell whether the values are here and no transformation is under way."""
     return all(map(_has_values, arrays)) and _trace_state() == _NO_TRACE
+
+
+def is_spread(arrays: Sequence[Array]) -> bool:
+    """Tell whether concrete arrays lie on several devices, which can work at the same time."""
+    is_off = jax.config.jax_disable_jit  # type: ignore[attr-defined]
+    return not is_off and any(isinstance(array, jax.Array) and len(array.devices()) > 1 for array in arrays)
 
 
 def untraced() -> AbstractContextManager[None]:
@@ -70,6 +84,12 @@ def run_on_numpy(runner: BlockRunner, blocks: Sequence[Array]) -> tuple[np.ndarr
     return tuple(_held(output, f"output {position}") for position, output in enumerate(outputs))
 
 
+def refuse_mask(output: Array, what: str) -> None:
+    """Refuse a masked array by name."""
+    if isinstance(output, np.ma.MaskedArray):
+        raise OutputDTypeError(f"{what}: kernel returned a masked array, whose mask JAX arrays cannot keep")
+
+
 def _has_values(array: Array) -> bool:
     if isinstance(array, np.ndarray):
         return True
@@ -86,8 +106,7 @@ def _names(devices: frozenset[jax.Device]) -> str:
 
 def _held(output: Array, what: str) -> Array:
     """Return an output with the dtype that it would have had if it had been looked for before the call."""
-    if isinstance(output, np.ma.MaskedArray):
-        raise OutputDTypeError(f"{what}: kernel returned a masked array, whose mask JAX arrays cannot keep")
+    refuse_mask(output, what)
     return cast(output, narrow(output.dtype, declared=False), what)
 
 

@@ -18,7 +18,7 @@ from ..._errors import ArgumentError
 from ..._kernel import Kernel
 from ..._options import Options
 from ..._typing import Array
-from .._host import as_numpy
+from .._host import as_numpy, is_jax_literal
 from ._dtypes import canonical, is_held
 
 __all__ = ["convert"]
@@ -26,12 +26,15 @@ __all__ = ["convert"]
 
 def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any, ...]:
     """Return each argument as an array, or as it is where it is a Python scalar or None."""
-    return _strengthen([_convert(arg, f"argument {position}") for position, arg in enumerate(args)])
+    converted = [_convert(arg, f"argument {position}") for position, arg in enumerate(args)]
+    return _strengthen(converted, keep_floats=kernel.compute_dtype is not None)
 
 
 def _convert(arg: Any, what: str) -> Any:
     if isinstance(arg, jax.Array):
         return _check_extended(arg, what)
+    if is_jax_literal(arg):
+        return jnp.asarray(arg)
     if hasattr(type(arg), "__jax_array__"):  # before __array__, which fails on what is traced
         return _convert_result(arg, what)
     return arg if is_constant(arg) else _canonical_numpy(as_numpy(arg, what), what)
@@ -59,17 +62,32 @@ def _canonical_numpy(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, 
         raise ArgumentError(f"{what} is a masked array, whose mask JAX arrays cannot keep: fill it first")
     if not is_held(array.dtype):
         raise ArgumentError(f"{what} has dtype {array.dtype}, which JAX arrays cannot hold")
+    narrowed = canonical(array.dtype)
+    _check_integers(array, narrowed, what)
     with np.errstate(over="ignore"):  # as JAX converts
-        return array.astype(canonical(array.dtype), copy=False)
+        return array.astype(narrowed, copy=False)
 
 
-def _strengthen(args: Sequence[Any]) -> tuple[Any, ...]:
+def _check_integers(array: np.ndarray[Any, Any], narrowed: np.dtype[Any], what: str) -> None:
+    """Refuse integers of 64 bits that 32 do not hold, which JAX itself would wrap around."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize <= narrowed.itemsize or not array.size:
+        return
+    limits = np.iinfo(narrowed)
+    for value in (int(array.min()), int(array.max())):
+        if not limits.min <= value <= limits.max:
+            raise ArgumentError(
+                f"{what} has {value}, which {narrowed}, what JAX arrays of {array.dtype} are without jax_enable_x64, "
+                f"cannot hold ({limits.min} to {limits.max})"
+            )
+
+
+def _strengthen(args: Sequence[Any], *, keep_floats: bool) -> tuple[Any, ...]:
     """Cast what is weakly typed, as a Python scalar that was traced is, to the common dtype of what is not."""
     strong = [arg.dtype for arg in args if not is_constant(arg) and not _is_weak(arg)]
     if not strong or not any(_is_weak(arg) or type(arg) is float for arg in args):
         return tuple(args)
     dtype = jnp.result_type(*strong)
-    return tuple(_cast_weak(arg, dtype) for arg in args)
+    return tuple(arg if keep_floats and type(arg) is float else _cast_weak(arg, dtype) for arg in args)
 
 
 def _cast_weak(arg: Any, dtype: np.dtype[Any]) -> Any:

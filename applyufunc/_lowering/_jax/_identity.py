@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..._blocks import BlockRunner
+from ..._derivatives import RULE_KINDS, BoundKernel, Derivatives, Rule
 from ..._identity import is_plain
 from ..._kernel import Kernel
+from ..._options import Options
 
 __all__ = ["Identified", "identify"]
 
@@ -26,6 +28,7 @@ class Identified:
 
     identity: tuple[Any, ...]
     runner: BlockRunner = field(compare=False)  # keeps alive what the identity only points to
+    derivatives: Derivatives = field(compare=False)
 
     @property
     def holds_data(self) -> bool:
@@ -33,7 +36,7 @@ class Identified:
         return not all(is_plain(value) or isinstance(value, np.generic) for value in self.runner.keywords.values())
 
 
-def identify(runner: BlockRunner) -> Identified:
+def identify(runner: BlockRunner, derivatives: Derivatives) -> Identified:
     """
     Return a runner that can be looked up.
 
@@ -41,21 +44,41 @@ def identify(runner: BlockRunner) -> Identified:
     copies that nobody changes. An array in a tuple is the caller's own, and told apart by the memory that it shows; all
     else by which object it is: an equal list, dict or JAX array is another.
     """
-    return Identified(_identity(runner), runner)
+    rules = tuple(_rule_identity(rule) for rule in derivatives.rules)
+    return Identified((*_identity(runner), rules), runner, derivatives)
 
 
 def _identity(runner: BlockRunner) -> tuple[Any, ...]:
-    kernel = runner.kernel
-    how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe)
     constants = tuple((position, _identity_of(value)) for position, value in runner.constants)
     keywords = tuple((name, _keyword_identity(value)) for name, value in runner.keywords.items())
     sizes = tuple((label, repr(size)) for label, size in runner.output_sizes)
-    return _kernel_identity(kernel), how, runner.signature, constants, keywords, sizes, runner.dtypes, runner.found
+    return _kernel_identity(runner.kernel), runner.signature, constants, keywords, sizes, runner.dtypes, runner.found
 
 
 def _kernel_identity(kernel: Kernel) -> Any:
-    """Return the caller's own word for the function, else which object it is."""
-    return _identity_of(kernel.func) if kernel.token is None else ("token", kernel.token)
+    """Return the caller's own word for the function, else which object it is, and how it is called."""
+    function = _identity_of(kernel.func) if kernel.token is None else ("token", kernel.token)
+    arrays = kernel.arrays, kernel.arrays_by_type, kernel.writable, kernel.compute_dtype
+    return function, kernel.name, kernel.vectorize, arrays, kernel.thread_safe, kernel.threads
+
+
+def _rule_identity(rule: Rule) -> Any:
+    """Return what tells a derivative kernel, with the rules that it has itself, from every other."""
+    return _kernel_identity(rule.kernel), rule.takes_outputs, rule.step, _bound_identity(rule.options)
+
+
+def _bound_identity(options: Options) -> Any:
+    """Return what tells the keywords and rules of a derivative kernel from every other's."""
+    keywords = tuple((name, _keyword_identity(value)) for name, value in options.kwargs.items())
+    return keywords, tuple(_given_identity(getattr(options, kind)) for kind in RULE_KINDS)
+
+
+def _given_identity(given: Any) -> Any:
+    """Return what tells a derivative kernel, as an option has it, from every other."""
+    if not isinstance(given, BoundKernel):
+        return _identity_of(given)
+    kernel, signature, options = given._parts
+    return _kernel_identity(kernel), signature, _bound_identity(options)
 
 
 def _keyword_identity(value: Any) -> Any:
