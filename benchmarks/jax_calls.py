@@ -50,10 +50,11 @@ def thousand_rows() -> dict[str, float]:
     rows = jax.block_until_ready(jnp.ones((1000, 100)) + 1)
     result = jax.ShapeDtypeStruct((), np.float32)
 
-    def sequential(row: jax.Array) -> jax.Array:
+    def sequential(row: jax.Array) -> Any:
         return jax.pure_callback(_row_sum, result, row, vmap_method="sequential")
 
-    ways = {"ours": au.gufunc("(n)->()", output_dtypes=float)(_row_sum), "sequential": sequential}
+    ours: Callable[[jax.Array], Any] = au.gufunc("(n)->()", output_dtypes=float)(_row_sum)
+    ways = {"ours": ours, "sequential": sequential}
     return _best({name: partial(jax.jit(jax.vmap(way)), rows) for name, way in ways.items()}, number=1, rounds=10)
 
 

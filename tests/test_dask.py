@@ -990,3 +990,13 @@ print(au.apply_ufunc(np.mean, "()->()", da.ones(2), output_dtypes=float, kernel_
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         names.add(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=environment).stdout)
     assert len(names) == 1
+
+
+def test_chunks_are_named_by_their_sizes_in_order() -> None:
+    layers = pytest.importorskip("applyufunc._lowering._dask._layers")
+    names = [
+        dask.base.tokenize(layers.Location((sizes,)))
+        for sizes in ((1, 2), (2, 1), (1, 2, 3), (math.nan, 2), (math.nan, 1))
+    ]
+    assert len(set(names)) == 5
+    assert dask.base.tokenize(layers.Location(((1, 2),))) == names[0]

@@ -178,6 +178,16 @@ def test_core_dims_are_merged_first_where_that_takes_fewer_tasks():
     assert plan_chunks(given, [OutputCore((), 8)], 1000).moves[0].via is None  # of which the block would not fit
 
 
+def test_core_dims_are_not_merged_first_into_blocks_that_cost_more_to_hold_than_the_tasks_they_save():
+    given = [
+        argument((400,) * 4, (1600,), (12,) * 4, n_core=1, itemsize=4),
+        argument((1600,), (*(300,) * 5, 100), (48,), position=1, n_core=1, itemsize=4),
+    ]
+    plan = plan_chunks(given, [OutputCore((), 8)], 128 * MIB)
+    assert plan.loop == (("-2", (400,) * 4), ("-1", (*(300,) * 5, 100)))
+    assert plan.moves[0].via is None  # it would save 68 tasks, with blocks of 117 MiB on the way to those of 22
+
+
 def test_the_original_block_size_can_be_kept():
     given = argument((40,), (10,) * 8, n_core=1, itemsize=1)
     plan = plan_chunks([given], [OutputCore((), 1)], None)
@@ -292,7 +302,7 @@ MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
                 argument((1600,), (*(300,) * 5, 100), (48,), position=1, n_core=1, itemsize=4),
             ],
             22,
-            166,
+            214,
             22,
             id="two that are chunked across each other",
         ),

@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ..._typing import Chunks
 
@@ -28,8 +28,11 @@ __all__ = [
     "known_size",
     "one_step",
     "rechunk_work",
+    "remembered",
     "total_size",
 ]
+
+_Found = TypeVar("_Found")
 
 Steps: TypeAlias = Callable[[tuple[Chunks, ...], tuple[Chunks, ...], int], Sequence[tuple[Chunks, ...]]]
 """From chunks before, chunks after, and the size of an item in bytes: the chunks after each step, the last included."""
@@ -77,12 +80,17 @@ def cheapest_route(
     costs: Costs,
     steps: Steps,
 ) -> tuple[tuple[Chunks, ...] | None, Work]:
-    """Return `via` where it is cheaper to rechunk to it first, else None, and the work of that."""
+    """Return `via` where it is cheaper to rechunk to it first, else None, and the work of that.
+
+    Blocks that are larger than those before and after have to be held, which counts against it.
+    """
     direct = rechunk_work(before, after, itemsize, steps)
     if via is None or not direct.n_tasks or via in (before, after):
         return None, direct
     detour = rechunk_work(before, via, itemsize, steps) + rechunk_work(via, after, itemsize, steps)
-    return (via, detour) if detour.seconds(costs) < direct.seconds(costs) else (None, direct)
+    larger = _block_bytes(via, itemsize) - max(_block_bytes(before, itemsize), _block_bytes(after, itemsize))
+    held = max(0, larger) * costs.n_workers * costs.held
+    return (via, detour) if detour.seconds(costs) + held < direct.seconds(costs) else (None, direct)
 
 
 def rechunk_work(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize: int, steps: Steps) -> Work:
@@ -95,11 +103,31 @@ def rechunk_work(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize
     return sum(works, start=Work())
 
 
+def _block_bytes(chunks: tuple[Chunks, ...], itemsize: int) -> int:
+    """Return the bytes of the largest block."""
+    return itemsize * math.prod(max(filter(None, along), default=0) for along in chunks)
+
+
 def one_step(before: tuple[Chunks, ...], after: tuple[Chunks, ...], itemsize: int) -> list[tuple[Chunks, ...]]:
     """Go there at once: the steps of one who knows no better."""
     return [after]
 
 
+def remembered(function: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
+    """Return a function of the chunks along one axis that remembers what it found; long ones would fill the memory.
+
+    To find a thousand chunks again takes a tenth of the time that it takes to go through them.
+    """
+    found = functools.lru_cache(maxsize=64)(function)
+
+    @functools.wraps(function)
+    def find(chunks: Any) -> _Found:
+        return function(chunks) if len(chunks) > _LONGEST_PLANNED else found(chunks)
+
+    return find
+
+
+@remembered
 def total_size(chunks: Chunks) -> int | None:
     """Return the size of an axis in these chunks; None: unknown."""
     return None if None in chunks else known_size(chunks)

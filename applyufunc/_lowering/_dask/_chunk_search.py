@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ..._typing import Chunks
-from ._chunk_costs import Costs, Steps, Work, cheapest_route, known_size
+from ._chunk_costs import Costs, Steps, Work, cheapest_route, known_size, remembered
 
 __all__ = ["Block", "Cut", "Mover", "cheapest_cuts", "width_of"]
 
@@ -114,6 +114,7 @@ def cheapest_cuts(
     return min(finalists, key=exact) if len(finalists) > 1 else finalists[0]
 
 
+@remembered
 def width_of(chunks: Chunks) -> int:
     """Return the size of the largest chunk that is known."""
     return max(filter(None, chunks), default=0)

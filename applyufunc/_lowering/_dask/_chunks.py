@@ -151,7 +151,7 @@ def plan_chunks(
         _refuse_chunked_cores(arguments)
     n_loop = max((argument.n_loop for argument in arguments), default=0)
     bases = {dim: _bases(dim, arguments) for dim in map(str, range(-n_loop, 0))}
-    fixed = {dim for dim in bases if any(None in a.loop_chunks.get(dim, ()) for a in arguments)}
+    fixed = {dim for dim in bases if any(total_size(a.loop_chunks.get(dim, ())) is None for a in arguments)}
     least = {dim: width_of(found[0]) if dim in fixed else 1 for dim, found in bases.items()}
     allowed = _kept_bytes(arguments) if budget is None else budget
     output_blocks = _output_blocks(outputs, bases, least, arguments, allowed)
@@ -186,7 +186,7 @@ def _bases(dim: str, arguments: Sequence[ArgumentChunks]) -> tuple[Chunks, ...]:
     """Return the chunkings that a loop dim may take: those of arguments, the largest first, and their refinement."""
     found = [(argument, argument.loop_chunks[dim]) for argument in arguments if dim in argument.loop_chunks]
     varying = [(argument, chunks) for argument, chunks in found if dim in argument.varying]
-    if any(None in chunks for _, chunks in varying):
+    if any(total_size(chunks) is None for _, chunks in varying):
         return (_common_unknown(dim, varying),)
     lazy = [(argument, chunks) for argument, chunks in varying or found if not argument.in_memory]
     ordered = sorted(lazy or varying or found, key=lambda pair: (-pair[0].total_bytes, width_of(pair[1])))
@@ -260,7 +260,7 @@ def _output_blocks(
 ) -> list[Block | None]:
     """Return the blocks of outputs, which may be as large as the largest that the caller made; None: unknown."""
     limit = max(budget, *(argument.largest_bytes for argument in arguments if not argument.in_memory), 0)
-    is_known = not any(None in chunks for chunkings in bases.values() for chunks in chunkings)
+    is_known = not any(total_size(chunks) is None for chunkings in bases.values() for chunks in chunkings)
     found: list[Block | None] = []
     for position, output in enumerate(outputs):
         item = output.itemsize * math.prod(size or 0 for size in output.shape)
@@ -302,7 +302,7 @@ def _planned(argument: ArgumentChunks, loop: Mapping[str, Chunks]) -> tuple[Chun
 def _planned_loop(chunks: Chunks, common: Chunks, varies: bool) -> Chunks:
     if not varies:
         return common if total_size(common) == 1 else (1,)
-    return chunks if None in chunks else common
+    return chunks if total_size(chunks) is None else common
 
 
 def _move(

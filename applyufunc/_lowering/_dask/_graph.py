@@ -23,7 +23,6 @@ import dask
 import numpy as np
 from dask.array.rechunk import plan_rechunk
 from dask.array.utils import meta_from_array
-from dask.layers import ArraySliceDep
 from dask.utils import parse_bytes
 
 from ..._blocks import BlockRunner
@@ -38,7 +37,7 @@ from ._chunks import ArgumentChunks, ChunkPlan, Move, OutputCore, plan_chunks, t
 from ._excess import Excess
 from ._identity import call_token, readable_name
 from ._keywords import without_large_keywords
-from ._layers import ONE_BLOCK, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
+from ._layers import ONE_BLOCK, Location, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
 from ._planned import Planned
 from ._tasks import Cut, KernelTask, Pick, last
 from ._travel import travel_advice
@@ -272,7 +271,7 @@ def _operands(
         tuple(one_block if is_whole else dim for dim, is_whole in zip(argument.dims, axes, strict=True))
         for argument, axes in zip(given, whole, strict=True)
     ]
-    location: Operands = [(ArraySliceDep(tuple(loop.values())), tuple(loop))] if loop else []
+    location: Operands = [(Location(tuple(loop.values())), tuple(loop))] if loop else []
     return [*location, *zip(arrays, labels, strict=True)]
 
 

@@ -6,17 +6,21 @@ Knows neither kernels nor calls; `da` is the front end that the arrays are from.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from dask.layers import ArrayBlockIdDep
+from dask.base import normalize_token
+from dask.layers import ArrayBlockIdDep, ArraySliceDep
 
 from ..._typing import Array, Chunks, Namespace
+from ._chunk_costs import remembered
 
 __all__ = [
     "ONE_BLOCK",
+    "Location",
     "Operands",
     "Sizes",
     "carriers",
@@ -33,6 +37,10 @@ Sizes: TypeAlias = tuple[Any, ...]
 
 ONE_BLOCK: Final = "1"  # no dim has a positive number for a name
 """The label of what is in one block."""
+
+
+class Location(ArraySliceDep):
+    """An operand that says where each block lies, as slices. Its token is made as that of `_Grid`."""
 
 
 def layer(
@@ -54,7 +62,7 @@ def layer(
         func,
         tuple(chunks),
         *itertools.chain.from_iterable([(_NO_DIM, ()), *operands]),
-        adjust_chunks=dict(chunks),
+        adjust_chunks=_Grid(chunks),
         align_arrays=False,
         concatenate=concatenate,
         dtype=meta.dtype,
@@ -79,7 +87,8 @@ def labels_of(array: Array, dims: Sequence[str], grid: Mapping[str, Sizes]) -> t
     return tuple(dim if len(grid.get(dim, ())) == n else ONE_BLOCK for dim, n in n_blocks)
 
 
-def known(chunks: Sequence[float]) -> Chunks:
+@remembered
+def known(chunks: tuple[float, ...]) -> Chunks:
     """Return chunks as they are planned: None for an unknown size."""
     if not math.isnan(sum(chunks)):  # of a million chunks: no loop in Python
         return tuple(map(int, chunks))
@@ -91,6 +100,25 @@ def unknown_as_nan(chunks: Chunks) -> Sizes:
     if None not in chunks:
         return chunks
     return tuple(math.nan if size is None else size for size in chunks)
+
+
+class _Grid(dict[str, Sizes]):
+    """The chunks along every label. Dask would tokenize every number, which takes longer than all else in a call."""
+
+
+@normalize_token.register(_Grid)  # type: ignore[untyped-decorator]
+def _grid_token(grid: _Grid) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return "applyufunc.Grid", tuple((label, _digest(sizes)) for label, sizes in grid.items())
+
+
+@normalize_token.register(Location)  # type: ignore[untyped-decorator]
+def _location_token(location: Location) -> tuple[str, tuple[str, ...]]:
+    return "applyufunc.Location", tuple(map(_digest, location.chunks))
+
+
+@remembered
+def _digest(sizes: Sizes) -> str:
+    return hashlib.sha256(repr(sizes).encode()).hexdigest()
 
 
 _CARRIER: Final = ArrayBlockIdDep(((1,),))

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.layers import ArraySliceDep
 
 from ..._call import Call
 from ..._core_chunks import Halo, Overlap, concat
@@ -22,7 +21,7 @@ from ..._errors import UnknownSizeError
 from ..._typing import Array, Namespace
 from ._chunks import ArgumentChunks
 from ._graph import chunks_of, kernel_task
-from ._layers import ONE_BLOCK, Operands, in_one_block, labels_of, layer, unknown_as_nan
+from ._layers import ONE_BLOCK, Location, Operands, in_one_block, labels_of, layer, unknown_as_nan
 from ._pieces import Pieces, are_chunked, block_range, of_size_one, picked, plan_cuts, tuple_layer
 from ._planned import Planned
 from ._tasks import KernelTask, noted, piece_text
@@ -52,7 +51,7 @@ def _overlap(halos: tuple[Halo, ...], pieces: Pieces) -> tuple[Array, ...]:
         (_with_halos(pieces, place, halos), labels_of(array, argument.dims, grid))
         for place, (array, argument) in enumerate(zip(pieces.arrays, pieces.arguments, strict=True))
     ]
-    location = (ArraySliceDep(tuple(grid.values())), tuple(grid))
+    location = (Location(tuple(grid.values())), tuple(grid))
     operands += in_one_block(pieces.shared)
     kernel = kernel_task(pieces.call, pieces.arguments, pieces.loop_chunks, pieces.metas, len(pieces.shared))
     task = OverlapTask(kernel, halos, _trimmed_axes(pieces, halos))
@@ -187,7 +186,7 @@ def _with_halo(da: Namespace, array: Array, axis: int, halo: Halo, chunks: Seque
         for width, is_last in ((halo.before, True), (halo.after, False))
         if width
     ]
-    located = (ArraySliceDep((sizes,)), (labels[axis],))
+    located = (Location((sizes,)), (labels[axis],))
     join = Join(axis, int(sum(sizes)), has_before=halo.before > 0, has_after=halo.after > 0)
     last = len(sizes) - 1
     joined = tuple(

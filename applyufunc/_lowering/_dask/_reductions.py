@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 from dask.array.rechunk import plan_rechunk
-from dask.layers import ArraySliceDep
 
 from ..._call import Call, input_dtype
 from ..._core_chunks import PiecewiseKernel, ReductionRunner, piecewise_kernel
@@ -35,7 +34,7 @@ from ._graph import (
 )
 from ._identity import call_token
 from ._keywords import has_stand_ins, without_large_keywords
-from ._layers import ONE_BLOCK, Operands, carriers, in_one_block, labels_of, layer, unknown_as_nan
+from ._layers import ONE_BLOCK, Location, Operands, carriers, in_one_block, labels_of, layer, unknown_as_nan
 from ._pieces import Pieces, of_size_one, picked, tuple_layer
 from ._planned import Planned
 from ._reduction_chunks import ReductionPlan, StateCore, plan_reduction
@@ -185,7 +184,7 @@ def _states(pieces: Pieces, task: PieceTask, plan: ReductionPlan) -> Array:
     blocks = pieces.grid | reduced
     pairs = zip(pieces.arrays, pieces.arguments, strict=True)
     labels = [labels_of(array, argument.dims, blocks) for array, argument in pairs]
-    location = (ArraySliceDep(tuple(blocks.values())), tuple(blocks))
+    location = (Location(tuple(blocks.values())), tuple(blocks))
     operands: Operands = [*carriers([ONE_BLOCK]), location, *zip(pieces.arrays, labels, strict=True)]
     operands += in_one_block(pieces.shared)
     grid = pieces.grid | of_size_one(reduced) | {ONE_BLOCK: (1,)}

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from dask.layers import ArraySliceDep
-
 from ..._blocks import BlockRunner
 from ..._call import Call
 from ..._core_chunks import Carry, ScanKernel
@@ -22,7 +20,7 @@ from ..._errors import UnknownSizeError
 from ..._typing import Array
 from ._chunks import ArgumentChunks
 from ._graph import chunks_of, kernel_task
-from ._layers import ONE_BLOCK, Operands, in_one_block, labels_of
+from ._layers import ONE_BLOCK, Location, Operands, in_one_block, labels_of
 from ._pieces import Pieces, are_chunked, block_range, picked, plan_cuts, tuple_layer
 from ._planned import Planned
 from ._tasks import KernelTask, noted
@@ -127,7 +125,7 @@ def _operands(pieces: Pieces, dim: str, position: int) -> Operands:
         axis = pieces.axis(place, dim)
         piece = array if axis is None else block_range(array, axis, position, position + 1)
         found.append((piece, labels_of(piece, argument.dims, loop)))
-    return [(ArraySliceDep(tuple(loop.values())), tuple(loop)), *found] if loop else found
+    return [(Location(tuple(loop.values())), tuple(loop)), *found] if loop else found
 
 
 def _is_loop_empty(runner: BlockRunner, blocks: Sequence[Array]) -> bool:

@@ -1,0 +1,28 @@
+"""What the figures depend on, in words that name neither the machine nor its folders."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+
+__all__ = ["describe_machine", "limit_threads", "n_cores"]
+
+
+def n_cores() -> int:
+    """Return the number of cores, which is that of Dask's threads."""
+    return os.cpu_count() or 1
+
+
+def limit_threads() -> None:
+    """Give linear algebra one thread, as Dask's documentation advises; NumPy reads that when it is imported."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"
+
+
+def describe_machine(*packages: str) -> str:
+    """Return cores, memory and versions, in a sentence's words."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    versions = [f"{package} {metadata.version(package)}" for package in packages]
+    system = f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}"
+    return f"{n_cores()} cores, {memory:.0f} GiB of memory, {system}, {', '.join(versions)}"

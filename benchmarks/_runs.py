@@ -1,0 +1,131 @@
+"""Runs of all ways of all cases, each in a process of its own, in rounds: other work on the machine meets all alike.
+
+In: cases, and how often. Out: the `Figures` of their ways. What the ways give is compared, or no figure is believed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+
+from ._family import OURS, CaseResults, Family, Figures, Measured
+
+__all__ = [
+    "FAMILIES",
+    "CaseName",
+    "Results",
+    "Run",
+    "check_equal",
+    "contenders",
+    "family",
+    "measured",
+    "run_all",
+    "select",
+]
+
+CaseName: TypeAlias = tuple[str, str]
+"""Family and case."""
+
+Results: TypeAlias = Mapping[CaseName, CaseResults]
+
+FAMILIES: Final = ("dask_graphs", "dask_chunks", "dask_reductions")
+"""Modules beside this one, in the order in which the documentation shows them."""
+
+FAR_BEHIND: Final = 3  # times the seconds of the fastest
+LONG: Final = 3  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One way of one case."""
+
+    family: str
+    case: str
+    way: str
+    quick: bool
+
+
+def family(name: str) -> Family:
+    """Return the module of a family."""
+    return cast("Family", importlib.import_module(f"{__package__}.{name}"))
+
+
+def measured(run: Run) -> Measured:
+    """Measure in this process: small arrays first, for what is imported or cached at the first call."""
+    module = family(run.family)
+    small = module.measure(module.CASES[run.case](True)[run.way])
+    if run.quick:
+        return small
+    large = module.measure(module.CASES[run.case](False)[run.way])
+    return Measured(large.figures, small.outputs + large.outputs)
+
+
+def select(names: Sequence[str]) -> list[CaseName]:
+    """Return the cases of these names, or of families of these names; without names, all."""
+    known = [(name, case) for name in FAMILIES for case in family(name).CASES]
+    unknown = set(names) - {name for each in known for name in each}
+    if unknown:
+        raise ValueError(f"there is no family and no case {min(unknown)!r}")
+    return [each for each in known if not names or set(each).intersection(names)]
+
+
+def run_all(cases: Sequence[CaseName], n_rounds: int, *, quick: bool, say: Callable[[str], None]) -> Results:
+    """Run every way of some cases `n_rounds` times, but for those that are far behind."""
+    found: dict[CaseName, dict[str, list[Figures]]] = {
+        (name, case): {way: [] for way in family(name).CASES[case](True)} for name, case in cases
+    }
+    with _processes() as executor:
+        for n_round in range(n_rounds):
+            for (name, case), ways in found.items():
+                say(f"round {n_round + 1} of {n_rounds}, {name}: {case}")
+                _run_round(executor, [Run(name, case, way, quick) for way in contenders(ways)], ways)
+    return {each: {way: _best(runs) for way, runs in ways.items()} for each, ways in found.items()}
+
+
+def _processes() -> Executor:
+    """Return what starts a process for each run: a copy of one that has imported all it needs, and run nothing."""
+    context = get_context("forkserver")
+    # Dask's rechunk imports distributed, where it is installed.
+    context.set_forkserver_preload(["distributed", *(f"{__package__}.{name}" for name in FAMILIES)])
+    return ProcessPoolExecutor(max_workers=1, mp_context=context, max_tasks_per_child=1)
+
+
+def contenders(ways: Mapping[str, Sequence[Figures]]) -> list[str]:
+    """Return the ways to run in a round: no noise brings one to the front that is far behind, and that takes long."""
+    fastest = min((figures.seconds for runs in ways.values() for figures in runs), default=np.inf)
+    most = max(LONG, FAR_BEHIND * fastest)
+    return [way for way, runs in ways.items() if way == OURS or not runs or runs[-1].seconds <= most]
+
+
+def _run_round(executor: Executor, runs: Sequence[Run], ways: Mapping[str, list[Figures]]) -> None:
+    """Run each way once; the first one's outputs are those that the others have to give."""
+    expected: tuple[np.ndarray[Any, Any], ...] | None = None
+    for run in runs:
+        result = executor.submit(measured, run).result()
+        expected = result.outputs if expected is None else expected
+        check_equal(result.outputs, expected, f"{run.case}, {run.way}")
+        ways[run.way].append(result.figures)
+
+
+def check_equal(outputs: Sequence[np.ndarray[Any, Any]], expected: Sequence[np.ndarray[Any, Any]], what: str) -> None:
+    """Raise if outputs differ by more than the order of a sum."""
+    for output, other in zip(outputs, expected, strict=True):
+        tolerance = 1e-4 if output.dtype.itemsize <= 4 else 1e-9  # of the greatest value
+        atol = tolerance * float(np.abs(other).max(initial=0))
+        np.testing.assert_allclose(output, other, rtol=tolerance, atol=atol, err_msg=what)
+        if output.dtype != other.dtype:
+            raise AssertionError(f"{what}: {output.dtype}, expected {other.dtype}")
+
+
+def _best(runs: Sequence[Figures]) -> Figures:
+    """Return the figures of the fastest run, with the median of the peaks, which depend on the order of tasks."""
+    fastest = min(runs, key=lambda figures: figures.seconds)
+    return dataclasses.replace(fastest, peak=int(statistics.median(figures.peak for figures in runs)))
