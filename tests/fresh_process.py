@@ -27,5 +27,5 @@ def run(program, *, devices=1, paths=()):
         timeout=LIMIT,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.split()
