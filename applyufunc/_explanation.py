@@ -340,9 +340,11 @@ def _change_lines(operand: ExplainedOperand, rechunking: Rechunking, explanation
 def _cut_reason(dim: str, before: Chunks, after: Chunks, rechunking: Rechunking) -> str:
     unified = "cut as other arguments are" if dim in rechunking.unified else ""
     split = "split to keep blocks within the budget" if dim in rechunking.split else ""
-    is_merged = len(after) < sum(size != 0 for size in before)
-    other = "no chunk is smaller than the halo" if is_merged else "without empty chunks"
-    return ", ".join(filter(None, (unified, split))) or other
+    is_merged = len(after) < sum(size != 0 for size in before) and not unified and not split
+    merged = "no chunk is smaller than the halo" if is_merged else ""
+    is_joined = None not in before + after and sum(filter(None, after)) > sum(filter(None, before))
+    joined = "each with the edges of its neighbours" if is_joined else ""
+    return ", ".join(filter(None, (unified, split, merged, joined))) or "without empty chunks"
 
 
 def _chunks_text(chunks: Chunks) -> str:
@@ -358,10 +360,12 @@ def _cost_text(operand: ExplainedOperand, rechunking: Rechunking) -> str:
     largest = f"largest block {_arrow(operand.bytes_before, operand.bytes_after)}"
     if rechunking.bytes_moved is None or rechunking.n_tasks is None or rechunking.n_steps is None:
         return f"{largest}; at a cost that is unknown, as sizes are"
-    n_steps = rechunking.n_steps
-    steps = "1 step" if n_steps == 1 else f"{n_steps} steps"
+    moved = f"{largest}; {bytes_text(rechunking.bytes_moved)} moved"
+    if not rechunking.n_steps:
+        return moved
+    steps = "1 step" if rechunking.n_steps == 1 else f"{rechunking.n_steps} steps"
     via = "" if rechunking.via is None else ", core dimensions first"
-    return f"{largest}; {bytes_text(rechunking.bytes_moved)} moved by about {rechunking.n_tasks:,} tasks, {steps}{via}"
+    return f"{moved} by about {rechunking.n_tasks:,} tasks, {steps}{via}"
 
 
 def _arrow(before: int | None, after: int | None) -> str:

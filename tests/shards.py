@@ -265,6 +265,35 @@ def _(mesh):
     return jax.jit(sums), put(Y.transpose(1, 0, 2), P(None, "d", "e"), mesh)
 
 
+RULES = {
+    "jac": {"jac": lambda x, w: (note(x, w), np.broadcast_to(w, x.shape), x)[1:]},
+    "vjp": {"vjp": lambda x, w, ct: (note(x, w, ct), w * ct[..., None], x * ct[..., None])[1:]},
+}
+
+
+def differentiated(name, rules, place, transform=lambda function, mesh: function):
+    """Have the derivative of a sum of squares by one argument taken, in which the kernel runs, too."""
+    squares = 2 * (X * W).sum(-1)[..., None]
+
+    @scenario(f"{name} by {rules}", (squares * W, (squares * X).sum((0, 1)))[place])
+    def _(mesh):
+        function = transform(dot.with_options(**RULES[rules]), mesh)
+        loss = lambda x, w: (function(x, w) ** 2).sum()
+        return jax.jit(jax.grad(loss, place)), put(X, P("d"), mesh), put(W, P(), mesh)
+
+
+def inside(function, mesh):
+    return jax.shard_map(function, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"))
+
+
+for _rules in RULES:
+    differentiated("gradient", _rules, 0)
+    differentiated("gradient of what is everywhere", _rules, 1)
+    differentiated("gradient of vmap", _rules, 0, lambda function, mesh: jax.vmap(function, (0, None)))
+    differentiated("gradient of shard_map", _rules, 0, inside)
+    differentiated("gradient of shard_map of what is everywhere", _rules, 1, inside)
+
+
 def run(function, *arrays):
     """Return a result, and what was observed on the way to it."""
     program = function.lower(*arrays).compile() if hasattr(function, "lower") else None

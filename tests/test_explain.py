@@ -373,11 +373,27 @@ def test_scans_and_stencils_are_told(da):
     stencil = au.explain(double, "(n)->(n)", x, core_chunks=au.Overlap(3), output_dtypes=float)
     assert (stencil.core, stencil.kept) == ("overlap", (("n", (30, 30)),))
     rechunking = stencil.arguments[0].blocks.rechunking
-    assert rechunking.after == ((2, 2), (30, 30))
-    assert (rechunking.bytes_moved, rechunking.n_tasks, rechunking.n_steps) == (4 * 30 * 8, 4, 1)
-    assert "n: 3 chunks of up to 30 -> 2 chunks of 30: no chunk is smaller than the halo" in " ".join(
-        str(stencil).split()
-    )
+    assert rechunking.after == ((2, 2), (33, 33))
+    assert (rechunking.n_tasks, rechunking.n_steps) == (4, 1)
+    assert rechunking.bytes_moved == 4 * 30 * 8 + 4 * 66 * 8  # what is merged, and what is joined
+    reason = "n: 3 chunks of up to 30 -> 2 chunks of 33: no chunk is smaller than the halo, each with the edges of"
+    assert reason in " ".join(str(stencil).split())
+
+
+def test_the_blocks_of_a_stencil_are_those_that_the_kernel_gets(da):
+    shapes = []
+
+    def kernel(x, y):
+        shapes.append((x.shape, y.shape))
+        return x + y
+
+    x, y = da.ones((2, 12), chunks=(2, (5, 4, 3))), da.ones(12, chunks=4)
+    rule = au.Overlap({"n": 1}, {"n": 2})
+    explained = au.explain(kernel, "(n),(n)->(n)", x, y, output_dtypes=float, core_chunks=rule)
+    au.apply_ufunc(kernel, "(n),(n)->(n)", x, y, output_dtypes=float, core_chunks=rule).compute(scheduler="sync")
+    sizes = [sorted(size for size in argument.blocks.chunks[-1]) for argument in explained.arguments]
+    assert sizes == [sorted(shape[place][-1] for shape in shapes) for place in (0, 1)]
+    assert "left as it is" not in str(explained)
 
 
 def test_the_dtypes_of_states_are_not_tried_either(da):

@@ -68,6 +68,15 @@ EXPECTED = {
     "reduction with an independent dim": ("8 x (6, 4, 4)", "- d", STATES),
 }
 
+# The kernel runs once for each shard, and so does its derivative; cotangents of what is everywhere are summed.
+BY_JAC = "16 x (4, 6, 5) (1, 1, 5)"
+BY_VJP = "16 x (4, 6, 5) (1, 1, 5) or (4, 6, 5) (1, 1, 5) (4, 6)"
+for calls, rules in ((BY_JAC, "jac"), (BY_VJP, "vjp")):
+    for scenario in ("gradient", "gradient of vmap", "gradient of shard_map"):
+        EXPECTED[f"{scenario} by {rules}"] = calls, "d", ""
+    for scenario in ("gradient of what is everywhere", "gradient of shard_map of what is everywhere"):
+        EXPECTED[f"{scenario} by {rules}"] = calls, "", "f32 all-reduce"
+
 # Types say where an array lies, and so what its results are; a callback of JAX's runs for each shard then, too.
 EXPECTED_WITH_TYPES = {
     "core dim alone": ("8 x (4, 3, 8) (1, 1, 8)", "", GATHERED),

@@ -18,7 +18,7 @@ from ..._call import Call
 from ..._explanation import ArgumentBlocks, Execution, Rechunking
 from ..._typing import Array, Chunks
 from ._arrays import is_host, richest_meta
-from ._chunks import ArgumentChunks, Move
+from ._chunks import ArgumentChunks, Move, total_size
 from ._planned import Planned
 from ._roads import plan
 
@@ -33,7 +33,7 @@ def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Arra
     return Execution(
         way="blocks",
         loop=planned.loop,
-        arguments=tuple(map(_argument_blocks, planned.given, planned.moves, planned.arguments)),
+        arguments=tuple(map(_argument_blocks, planned.given, planned.moves, planned.joined or planned.arguments)),
         core=planned.core,
         kept=planned.kept,
         reason=planned.reason,
@@ -89,8 +89,17 @@ def _argument_blocks(given: ArgumentChunks, move: Move, after: tuple[Chunks, ...
         merged=move.merged,
         unified=move.unified,
         split=move.split,
-        bytes_moved=move.bytes_moved,
+        bytes_moved=_plus(move.bytes_moved, given, after),
         n_tasks=move.n_tasks,
         n_steps=move.n_steps,
     )
     return ArgumentBlocks(after, rechunking, given.in_memory)
+
+
+def _plus(moved: int | None, given: ArgumentChunks, after: tuple[Chunks, ...]) -> int | None:
+    """Return the bytes moved with those that are copied to join blocks with the edges of their neighbours."""
+    sizes = [total_size(along) for along in after]
+    if moved is None or None in sizes:
+        return None
+    is_joined = any(size != total_size(along) for size, along in zip(sizes, given.chunks, strict=True))
+    return moved + (given.itemsize * math.prod(size or 0 for size in sizes) if is_joined else 0)

@@ -8,6 +8,7 @@ edges, not blocks, wait or travel for the sake of their neighbours.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ import numpy as np
 from ..._call import Call
 from ..._core_chunks import Halo, Overlap, concat
 from ..._errors import UnknownSizeError
-from ..._typing import Array, Namespace
+from ..._typing import Array, Chunks, Namespace
 from ._chunks import ArgumentChunks
 from ._graph import chunks_of, kernel_task
 from ._layers import ONE_BLOCK, Location, Operands, in_one_block, labels_of, layer, unknown_as_nan
@@ -41,7 +42,22 @@ def plan_overlap(call: Call, arrays: Sequence[Array]) -> Planned | None:
     widest = {halo.dim: halo.widest for halo in halos}
     # Of both edges along each dim: cut, shifted and put together for every argument, and joined.
     n_layers = 1 + len(call.plan.outputs) + 5 * len(halos) * len(arrays)
-    return plan_cuts(call, arrays, widest, "overlap", partial(_overlap, halos), n_layers=n_layers)
+    planned = plan_cuts(call, arrays, widest, "overlap", partial(_overlap, halos), n_layers=n_layers)
+    pairs = zip(planned.given, planned.arguments, strict=True)
+    return dataclasses.replace(planned, joined=tuple(_joined(argument, chunks, halos) for argument, chunks in pairs))
+
+
+def _joined(argument: ArgumentChunks, chunks: tuple[Chunks, ...], halos: Sequence[Halo]) -> tuple[Chunks, ...]:
+    """Return the chunks of an argument whose blocks have the edges of their neighbours."""
+    core = {halo.dim: halo for halo in halos if halo.dim in argument.dims[argument.n_loop :]}
+    pairs = zip(argument.dims, chunks, strict=True)
+    return tuple(_with_edges(along, core[dim]) if dim in core else along for dim, along in pairs)
+
+
+def _with_edges(chunks: Chunks, halo: Halo) -> Chunks:
+    last = len(chunks) - 1
+    edges = ((halo.before if place else 0) + (halo.after if place < last else 0) for place in range(len(chunks)))
+    return tuple(None if size is None else size + edge for size, edge in zip(chunks, edges, strict=True))
 
 
 def _overlap(halos: tuple[Halo, ...], pieces: Pieces) -> tuple[Array, ...]:
@@ -188,11 +204,7 @@ def _with_halo(da: Namespace, array: Array, axis: int, halo: Halo, chunks: Seque
     ]
     located = (Location((sizes,)), (labels[axis],))
     join = Join(axis, int(sum(sizes)), has_before=halo.before > 0, has_after=halo.after > 0)
-    last = len(sizes) - 1
-    joined = tuple(
-        size + (halo.before if position else 0) + (halo.after if position < last else 0)
-        for position, size in enumerate(sizes)
-    )
+    joined = unknown_as_nan(_with_edges(tuple(chunks), halo))
     operands: Operands = [located, (array, labels), *((edge, labels) for edge in edges)]
     return layer(da, join, operands, grid | {labels[axis]: joined}, array._meta, "halo")
 

@@ -28,5 +28,6 @@ class Planned:
     warnings: tuple[str, ...]
     build: Callable[[], tuple[Array, ...]]  # returns the outputs, core dims last
     kept: tuple[tuple[str, Chunks], ...] = ()  # core dims that stay in chunks
+    joined: tuple[tuple[Chunks, ...], ...] = ()  # for each argument in turn, with the edges of neighbours; (): none has
     reason: str = ""  # why core dims are merged, although they could be reduced where they lie
     state_bytes: int | None = None  # of the largest state of a block that is reduced
