@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     limit_threads()
-    from ._page import PICTURE, all_bars, table, write_page
+    from ._page import PICTURES, all_bars, table, write_page
     from ._runs import FAMILIES, run_all, select
 
     try:
@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from ._picture import draw
 
         write_page(DOCS / "explanation/benchmarks.md", results, n_rounds)
-        draw(DOCS / PICTURE, results)
+        for library, picture in PICTURES.items():
+            draw(DOCS / picture, library, results)
     missed = [bar for bar, ways in all_bars(results) if not bar.is_reached(ways)]
     print("\n".join(f"missed: {bar.case}, {bar.text}" for bar in missed) or "All bars are reached.")
     return bool(missed)

@@ -15,9 +15,10 @@ from ._family import Bar, CaseResults, Figures
 from ._machine import describe_machine
 from ._runs import FAMILIES, Results, family
 
-__all__ = ["PICTURE", "all_bars", "measured_text", "table", "write_page"]
+__all__ = ["PICTURES", "all_bars", "measured_text", "table", "write_page"]
 
-PICTURE: Final = "_static/benchmarks.svg"  # in the documentation
+PICTURES: Final = {"dask": "_static/benchmarks.svg", "jax": "_static/benchmarks-jax.svg"}
+"""By library, where they are in the documentation."""
 
 BEGIN: Final = "<!-- measured: begin; written by python -m benchmarks -->"
 END: Final = "<!-- measured: end -->"
@@ -36,7 +37,7 @@ def measured_text(results: Results, n_rounds: int) -> str:
     parts = [
         f"Measured on {machine}; the best of {n_rounds} rounds.",
         _bars_table(results),
-        f"![{_ALT}](../{PICTURE})",
+        *(f"![{_ALT.format(of)}](../{picture})" for of, picture in PICTURES.items()),
     ]
     for name in FAMILIES:
         parts += [f"## {family(name).TITLE}", _cases_list(name), table(name, results)]
@@ -60,7 +61,9 @@ def table(name: str, results: Results) -> str:
     return _lines([kept[0], aligned, *kept[1:]])
 
 
-_ALT: Final = "For every case, how many times the seconds and the peak memory of applyufunc the other ways take."
+_ALT: Final = (
+    "For every case of the {} families, how many times applyufunc's seconds and peak memory the other ways take."
+)
 
 _WORDS: Final = ("case", "way")
 _HEADER: Final = (*_WORDS, "seconds", "build, s", "compute, s", "tasks", "peak memory, MiB", "largest block, MiB")

@@ -1,13 +1,13 @@
-"""The picture of the benchmarks: how many times our seconds and our memory the other ways take.
+"""The pictures of the benchmarks: how many times our seconds and our memory the other ways take.
 
 Drawn without a display; only here is matplotlib imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -15,22 +15,37 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
-from ._family import OURS, OURS_BY_PARTS, PEERS, CaseResults, Figures
-from ._runs import FAMILIES, Results, family
+from ._family import KERNEL, OURS, OURS_BY_PARTS, PEERS, CaseResults, Figures
+from ._runs import FAMILIES, Results, family, library
 
 __all__ = ["draw"]
 
-STYLE: Final = {  # colours of Okabe and Ito, told apart with any colour vision, and shapes beside them
-    OURS_BY_PARTS: ("#000000", "D"),
-    PEERS[0]: ("#D55E00", "o"),
-    PEERS[1]: ("#0072B2", "s"),
-    "Dask's own function": ("#009E73", "^"),
+OWN: Final = "the library's own function"
+
+Styles: TypeAlias = Mapping[str, tuple[str, str]]
+"""Colour and marker of each way."""
+
+STYLES: Final[Mapping[str, Styles]] = {  # colours of Okabe and Ito, told apart with any colour vision, and shapes too
+    "dask": {
+        OURS_BY_PARTS: ("#000000", "D"),
+        PEERS[0]: ("#D55E00", "o"),
+        PEERS[1]: ("#0072B2", "s"),
+        OWN: ("#009E73", "^"),
+    },
+    "jax": {
+        KERNEL: ("#000000", "D"),
+        "pure_callback": ("#D55E00", "o"),
+        "buffer_callback": ("#0072B2", "s"),
+        OWN: ("#009E73", "^"),
+    },
 }
 
+LITTLE: Final = 16 << 20  # bytes; what is less tells nothing of arrays, and would be divided by
 
-def draw(path: Path, results: Results) -> None:
-    """Write the picture of all cases that were computed."""
-    groups = [(family(name).TITLE, _computed(name, results)) for name in FAMILIES]
+
+def draw(path: Path, of: str, results: Results) -> None:
+    """Write the picture of all cases of a library that were computed."""
+    groups = [(family(name).TITLE, _computed(name, results)) for name in FAMILIES if library(name) == of]
     groups = [(title, cases) for title, cases in groups if cases]
     settings: Any = {"font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left", "svg.hashsalt": "applyufunc"}
     n_rows = [len(cases) for _, cases in groups]
@@ -39,14 +54,14 @@ def draw(path: Path, results: Results) -> None:
         FigureCanvasSVG(figure)
         panels = figure.subplots(len(groups), 2, sharex="col", sharey="row", height_ratios=n_rows, squeeze=False)
         for (title, cases), (left, right) in zip(groups, panels, strict=True):
-            _draw_panel(left, cases, lambda figures: figures.seconds)
-            _draw_panel(right, cases, lambda figures: figures.peak)
-            left.set_title(title)
+            _draw_panel(left, cases, lambda figures: figures.seconds, STYLES[of])
+            _draw_panel(right, cases, lambda figures: max(figures.peak, LITTLE), STYLES[of])
+            left.set_title(title.replace("`", ""))
             left.set_yticks(range(len(cases)), [_label(*each) for each in cases.items()])
             left.set_ylim(len(cases) - 0.5, -0.5)
         panels[-1, 0].set_xlabel("seconds, times ours")
         panels[-1, 1].set_xlabel("peak memory, times ours")
-        figure.legend(handles=_legend(), loc="outside upper center", ncols=len(STYLE) + 1, frameon=False)
+        figure.legend(handles=_legend(STYLES[of]), loc="outside upper center", ncols=5, frameon=False)
         figure.savefig(path, metadata={"Date": None})
 
 
@@ -54,7 +69,7 @@ def _computed(name: str, results: Results) -> dict[str, CaseResults]:
     return {case: ways for (of, case), ways in results.items() if of == name and ways[OURS].compute > 0}
 
 
-def _draw_panel(axes: Any, cases: dict[str, CaseResults], of: Callable[[Figures], float]) -> None:
+def _draw_panel(axes: Any, cases: dict[str, CaseResults], of: Callable[[Figures], float], styles: Styles) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -69,7 +84,7 @@ def _draw_panel(axes: Any, cases: dict[str, CaseResults], of: Callable[[Figures]
             axes.axhspan(row - 0.5, row + 0.5, color="0.965", zorder=0)
         for way, figures in ways.items():
             if way != OURS:
-                colour, marker = STYLE.get(way, STYLE["Dask's own function"])
+                colour, marker = styles.get(way.partition(",")[0], styles[OWN])
                 times = of(figures) / of(ways[OURS])
                 axes.plot(times, row, marker, color=colour, markersize=6.5, markeredgecolor="w", zorder=3)
 
@@ -79,7 +94,7 @@ def _label(case: str, ways: CaseResults) -> str:
     return f"{case}   {ours.seconds:.2g} s, {ours.peak / 2**20:,.0f} MiB"
 
 
-def _legend() -> list[Line2D]:
+def _legend(styles: Styles) -> list[Line2D]:
     ours = Line2D([], [], color="0.35", linewidth=1.5, label=OURS)
-    others = [Line2D([], [], color=c, marker=m, linestyle="", label=way) for way, (c, m) in STYLE.items()]
+    others = [Line2D([], [], color=c, marker=m, linestyle="", label=way) for way, (c, m) in styles.items()]
     return [ours, *others]

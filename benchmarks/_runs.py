@@ -26,6 +26,7 @@ __all__ = [
     "check_equal",
     "contenders",
     "family",
+    "library",
     "measured",
     "run_all",
     "select",
@@ -57,6 +58,11 @@ class Run:
 def family(name: str) -> Family:
     """Return the module of a family."""
     return cast("Family", importlib.import_module(f"{__package__}.{name}"))
+
+
+def library(name: str) -> str:
+    """Return the library whose arrays a family is about."""
+    return name.partition("_")[0]
 
 
 def measured(run: Run) -> Measured:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # at the end: applyufunc is the one that is installed
 
 from benchmarks._family import OURS, OURS_BY_PARTS, Figures  # noqa: E402
-from benchmarks._page import write_page  # noqa: E402
+from benchmarks._page import table, write_page  # noqa: E402
 from benchmarks._picture import draw  # noqa: E402
 from benchmarks._runs import Run, check_equal, contenders, family, measured, select  # noqa: E402
 
@@ -73,9 +73,19 @@ def test_page_keeps_its_text_around_what_was_measured(tmp_path: Path) -> None:
     assert "| **dot** | applyufunc | 0.25 | 3 | 20 | 20.0 |" in text
 
 
+def test_figures_that_are_not_measured_have_no_column() -> None:
+    ways = {OURS: Figures(0, 0.025, 0, 1 << 20, 0), "pure_callback": Figures(0, 0.25, 0, 3 << 20, 0)}
+    assert table("jax_calls", {("jax_calls", "one element"): ways}).splitlines() == [
+        "| case | way | seconds | peak memory, MiB |",
+        "| :-- | :-- | --: | --: |",
+        "| **one element** | applyufunc | 0.0250 | 1 |",
+        "|  | pure_callback | 0.25 | 3 |",
+    ]
+
+
 def test_picture_has_a_row_for_every_case(tmp_path: Path) -> None:
     picture = tmp_path / "picture.svg"
-    draw(picture, {("dask_reductions", "dot"): {OURS: figures(0.25, 20), "rechunk": figures(1.0, 200)}})
+    draw(picture, "dask", {("dask_reductions", "dot"): {OURS: figures(0.25, 20), "rechunk": figures(1.0, 200)}})
     assert "<!-- dot   0.25 s, 20 MiB -->" in picture.read_text()
 
 
