@@ -409,7 +409,7 @@ def _unknown(da, array, chunks, axis):
         ("(n)->()", {}, "none of '\\(n\\)->\\(\\)'"),
         ("(n)->()", {"dim": "n"}, "output 0 of .* does not have"),
         ("(n)->(n),()", {"dim": "n"}, "output 1 of .* does not have"),
-        ("(n,p)->(n,p)", {}, "2 of '\\(n,p\\)->\\(n,p\\)' \\(n, p\\): say which"),
+        ("(n,p)->(n,p)", {}, "2 of '\\(n,p\\)->\\(n,p\\)' \\(n, p\\): say which, as in Scan\\(..., dim='p'\\)$"),
         ("(n)->(n)", {"dim": "m"}, "core dimension 'm', which no input"),
         ("(n,n)->(n)", {}, "input 0 of .* has twice"),
         ("(4)->(4)", {}, "fixes"),
