@@ -251,7 +251,7 @@ def _total(summands: Iterable[int | None]) -> int | None:
 _WIDTH: Final = 80  # columns of the text
 _LABEL: Final = 16  # columns of the labels in it
 
-_CORE_IN_ONE: Final = "a core dimension is in one chunk"
+_CORE_IN_ONE: Final = "the kernel needs it whole"
 
 _PIECES: Final[dict[CoreWay, str]] = {
     "whole": "",

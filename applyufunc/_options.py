@@ -142,7 +142,12 @@ def read_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse_shared(name: str, parameters: Parameters, options: Collection[str], kernel_name: str) -> None:
     if name not in parameters.names:
         return
-    if "kwargs" in options:
+    if "kwargs" in options and name == "axis":
+        cure = (
+            "pass axes= in place of axis= for the option, and kwargs={'axis': -1} for the kernel, or wrap the kernel "
+            "in a function that lacks it"
+        )
+    elif "kwargs" in options:
         cure = f"pass kwargs={{{name!r}: ...}} to reach the kernel, or wrap the kernel in a function that lacks it"
     else:
         cure = (

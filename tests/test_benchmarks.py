@@ -25,6 +25,7 @@ from benchmarks._runs import Run, check_equal, contenders, family, measured, sel
 CASES = select([])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_all_ways_of_a_case_give_the_same(name: str, case: str) -> None:
     ways = {way: measured(Run(name, case, way, quick=True)) for way in family(name).CASES[case](True)}
@@ -94,6 +95,7 @@ def test_unknown_case_is_refused() -> None:
         select(["C1", "C7"])
 
 
+@pytest.mark.once
 def test_command_prints_what_it_measured() -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", "dot"]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)

@@ -166,6 +166,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, tmp_path)
     np.testing.assert_array_equal(doubled, rows * 2)
 
 
+@pytest.mark.once
 def test_an_array_that_workers_have_no_memory_for_is_worked_on_piece_by_piece():
     # A bare worker takes 200 MB of its 500; the array has 320, in chunks of a kind that have to be merged.
     code = """
@@ -430,8 +431,13 @@ def test_a_kernel_that_does_not_pickle_is_refused_with_the_name_of_the_variable(
         au.apply_ufunc(make(threading.Lock()), "()->()", in_blocks(), output_dtypes=float)
     assert isinstance(caught.value, TypeError)
     assert f"since {where}, of type _thread.lock, does not pickle" in str(caught.value)
-    assert str(caught.value).endswith("pass thread_safe=False in its place")
+    assert str(caught.value).endswith("remove the lock from the kernel and pass thread_safe=False")
     assert "cannot pickle '_thread.lock' object" in str(caught.value.__cause__)
+
+
+def test_a_lock_beside_thread_safe_false_is_only_to_be_removed(client):
+    with pytest.raises(au.ArgumentError, match=r"thread_safe=False is set: remove the lock from the kernel$"):
+        au.apply_ufunc(closing_over(threading.Lock()), "()->()", in_blocks(), output_dtypes=float, thread_safe=False)
 
 
 def test_a_global_or_a_part_of_a_pickle_that_does_not_travel_is_named(client):

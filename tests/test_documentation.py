@@ -30,6 +30,7 @@ MODULES = sorted(
 )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -48,6 +49,7 @@ def drawn_by(text: str) -> set[str]:
     return set(re.findall(r"savefig\(\"(.*?)\"", text))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("page", [page for page in PAGES if drawn_by((ROOT / page).read_text(encoding="utf-8"))])
 def test_page_shows_the_small_pictures_that_it_draws(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -69,6 +71,7 @@ def import_or_skip(name: str) -> ModuleType:
         pytest.skip(f"{name} needs {error.name}")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
 def test_code_of_a_page_fits_its_column_and_ends_without_an_empty_line(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

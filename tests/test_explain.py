@@ -542,8 +542,8 @@ operands
   output 1        float32; loop -2: 1,000, -1: 400
 
 blocks
-  argument 0      n: 10 chunks of 100 -> 1 chunk of 1,000: a core dimension is
-                    in one chunk
+  argument 0      n: 10 chunks of 100 -> 1 chunk of 1,000: the kernel needs it
+                    whole
                   largest block 7.629 MiB -> 76.29 MiB; 2.98 GiB moved by about
                     40 tasks, 1 step
   argument 1      -1: 8 chunks of 50 -> 4 chunks of 100: cut as other arguments

@@ -43,9 +43,8 @@ def test_options_and_keywords_of_the_kernel_are_told_apart():
 
 def test_a_name_that_two_know_is_refused():
     assert refusal(split_keywords, {"axis": 0}, KERNEL, OPTION_NAMES, "fit") == (
-        "keyword 'axis' is an option and also a parameter of kernel 'fit': pass kwargs={'axis': ...} to reach the "
-        "kernel, "
-        "or wrap the kernel in a function that lacks it"
+        "keyword 'axis' is an option and also a parameter of kernel 'fit': pass axes= in place of axis= for the "
+        "option, and kwargs={'axis': -1} for the kernel, or wrap the kernel in a function that lacks it"
     )
     assert refusal(split_keywords, {"axis": 0}, KERNEL, CALL_OPTIONS, "fit") == (
         "keyword 'axis' is an option and also a parameter of kernel 'fit': bind it first, with "
@@ -142,6 +141,12 @@ def test_allow_rechunk_is_another_name_of_core_chunks():
     [
         ("kernel_arrays", "jax", "kernel_arrays takes 'numpy', 'same' or 'traced', got 'jax'"),
         ("core_chunks", "split", f"{CORE_CHUNKS}, got 'split'"),
+        (
+            "core_chunks",
+            np.sum,
+            "core_chunks takes a function that combines two outputs, got np.sum, which reduces one array: did you mean"
+            + " np.add?",
+        ),
         ("core_chunks", ["merge"], f"{CORE_CHUNKS}, got ['merge']"),
         ("budget", 0, "budget takes a positive number of bytes, text such as '128 MiB', or 'keep', got 0"),
         ("budget", 2.5, "budget (bytes) takes an integer, got 2.5"),

@@ -272,7 +272,7 @@ def test_unknown_core_sizes_are_refused_by_name(da):
     [
         ("(n)->()", au.Overlap(1), "none of"),
         ("(n)->()", au.Overlap({"n": 1}), "output 0 of .* does not have"),
-        ("(y,x)->(y,x)", au.Overlap(1), "2 of .*: say which"),
+        ("(y,x)->(y,x)", au.Overlap(1), "2 of .*: say which, as in Overlap\\({'x': 1}\\)$"),
         ("(n)->(n)", au.Overlap({"m": 1}), "core dimension 'm', which no input"),
         ("(n,n)->(n)", au.Overlap(1), "input 0 of .* has twice"),
     ],

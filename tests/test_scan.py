@@ -409,7 +409,7 @@ def _unknown(da, array, chunks, axis):
         ("(n)->()", {}, "none of '\\(n\\)->\\(\\)'"),
         ("(n)->()", {"dim": "n"}, "output 0 of .* does not have"),
         ("(n)->(n),()", {"dim": "n"}, "output 1 of .* does not have"),
-        ("(n,p)->(n,p)", {}, "2 of '\\(n,p\\)->\\(n,p\\)' \\(n, p\\): say which"),
+        ("(n,p)->(n,p)", {}, "2 of '\\(n,p\\)->\\(n,p\\)' \\(n, p\\): say which, as in Scan\\(..., dim='p'\\)$"),
         ("(n)->(n)", {"dim": "m"}, "core dimension 'm', which no input"),
         ("(n,n)->(n)", {}, "input 0 of .* has twice"),
         ("(4)->(4)", {}, "fixes"),
@@ -463,6 +463,7 @@ def test_a_carry_that_does_not_follow_the_grammar_is_refused():
 
 
 @pytest.mark.skipif(EXPRESSIONS, reason="this is that process")
+@pytest.mark.once
 def test_the_expressions_of_dask_array_pass_these_tests_and_those_of_overlap():
     dask = pytest.importorskip("dask")
     if dask.__version__ < "2025":

@@ -5,6 +5,8 @@ In: a signature, and the label of a dim or none. Out: the label, or a refusal th
 
 from __future__ import annotations
 
+from typing import Final
+
 from .._errors import SignatureError
 from .._option_values import SizeRule
 from .._signature import Signature
@@ -18,7 +20,7 @@ def only_kept_dim(signature: Signature, rule: str) -> str:
     kept = [label for label in of_inputs if all(label in dims for dims in signature.output_labels)]
     if len(kept) != 1:
         found = f"{len(kept)} of {str(signature)!r} ({', '.join(kept)})" if kept else f"none of {str(signature)!r}"
-        cure = ": say which" if kept else ""
+        cure = f": say which, as in {_NAMING[rule].format(kept[-1])}" if kept else ""
         raise SignatureError(f"{rule} goes along a core dimension that an input and every output have, {found}{cure}")
     return kept[0]
 
@@ -28,6 +30,9 @@ def check_kept_dim(label: str, signature: Signature, output_sizes: tuple[tuple[s
     problem = _problem(label, signature, output_sizes)
     if problem:
         raise SignatureError(f"{rule} goes along core dimension {label!r}, {problem}")
+
+
+_NAMING: Final = {"Scan": "Scan(..., dim={!r})", "Overlap": "Overlap({{{!r}: 1}})"}
 
 
 def _problem(label: str, signature: Signature, output_sizes: tuple[tuple[str, SizeRule], ...]) -> str:

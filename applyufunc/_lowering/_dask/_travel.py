@@ -78,12 +78,18 @@ def _refusal(runner: BlockRunner) -> ArgumentError:
     trail = _trail(runner, lambda value: _pickle_error(value) is not None)
     culprit = trail[-1].value if trail else runner
     is_lock = "lock" in type(culprit).__name__.lower()
-    cure = "pass thread_safe=False in its place" if is_lock else "make it in the kernel, or in a module of the workers"
+    cure = _lock_cure(runner.kernel) if is_lock else "make it in the kernel, or in a module of the workers"
     return ArgumentError(
         f"kernel {runner.kernel.name!r} cannot travel to the workers of the active distributed client, since "
         f"{_path(trail) or 'the kernel'}, of type {_type_name(culprit)}, does not pickle ({_pickle_error(culprit)}): "
         f"{cure}"
     )
+
+
+def _lock_cure(kernel: Kernel) -> str:
+    if kernel.thread_safe:
+        return "remove the lock from the kernel and pass thread_safe=False"
+    return "thread_safe=False is set: remove the lock from the kernel"
 
 
 def _advice(runner: BlockRunner, n_bytes: int, n_tasks: int, cure: str) -> str:
