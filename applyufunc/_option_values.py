@@ -290,6 +290,6 @@ _UFUNC_OF: Final = (
     (np.mean, "applyufunc.reductions.mean_var"),
     (np.nanmean, "applyufunc.reductions.nanmean_var"),
 )
-"""Reductions of NumPy's with what combines their outputs, or does what they do; by identity, since any function may come."""
+"""Reductions of NumPy's, each with what combines its outputs, or does what it does; to be compared by identity."""
 
 _CORE_CHUNKS: Final = "'merge', 'refuse', a Reduction, Scan or Overlap, or a function that combines"

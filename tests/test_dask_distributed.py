@@ -435,7 +435,7 @@ def test_a_kernel_that_does_not_pickle_is_refused_with_the_name_of_the_variable(
 
 
 def test_a_lock_beside_thread_safe_false_is_only_to_be_removed(client):
-    with pytest.raises(au.ArgumentError, match="thread_safe=False is set: remove the lock from the kernel$"):
+    with pytest.raises(au.ArgumentError, match=r"thread_safe=False is set: remove the lock from the kernel$"):
         au.apply_ufunc(closing_over(threading.Lock()), "()->()", in_blocks(), output_dtypes=float, thread_safe=False)
 
 
