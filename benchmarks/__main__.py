@@ -14,6 +14,9 @@ __all__ = ["main"]
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 
+# Written out, since the module that has them imports NumPy, for which `limit_threads` comes too late then.
+FAMILY_NAMES: Final = "dask_graphs, dask_chunks, dask_reductions, jax_calls"
+
 DESCRIPTION: Final = """\
 What applyufunc costs beside its peers: seconds, tasks, memory, the largest block. Every run has a process of its own,
 and results are compared. Without names, all cases run, and the figures are written into the documentation.
@@ -50,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=DESCRIPTION)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="cases or families to run, by default all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"cases to run, or families ({FAMILY_NAMES}); by default all"
+    )
     parser.add_argument("--quick", action="store_true", help="small arrays, to see that all runs; writes nothing")
     parser.add_argument("--rounds", type=int, metavar="N", help="how often each way runs; by default 3, or 1 if quick")
     return parser

@@ -80,7 +80,7 @@ def select(names: Sequence[str]) -> list[CaseName]:
     known = [(name, case) for name in FAMILIES for case in family(name).CASES]
     unknown = set(names) - {name for each in known for name in each}
     if unknown:
-        raise ValueError(f"there is no family and no case {min(unknown)!r}")
+        raise ValueError(f"there is no family and no case {min(unknown)!r}; the families are {', '.join(FAMILIES)}")
     return [each for each in known if not names or set(each).intersection(names)]
 
 

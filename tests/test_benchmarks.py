@@ -17,10 +17,11 @@ ROOT = Path(__file__).parents[1]
 
 sys.path.append(str(ROOT))  # at the end: applyufunc is the one that is installed
 
+from benchmarks.__main__ import main  # noqa: E402
 from benchmarks._family import OURS, OURS_BY_PARTS, Figures  # noqa: E402
 from benchmarks._page import table, write_page  # noqa: E402
 from benchmarks._picture import draw  # noqa: E402
-from benchmarks._runs import Run, check_equal, contenders, family, measured, select  # noqa: E402
+from benchmarks._runs import FAMILIES, Run, check_equal, contenders, family, measured, select  # noqa: E402
 
 CASES = select([])
 
@@ -91,8 +92,15 @@ def test_picture_has_a_row_for_every_case(tmp_path: Path) -> None:
 
 
 def test_unknown_case_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no family and no case 'C7'"):
+    with pytest.raises(ValueError, match="there is no family and no case 'C7'; the families are dask_graphs, "):
         select(["C1", "C7"])
+
+
+def test_help_lists_the_families(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"families ({', '.join(FAMILIES)})" in shown
 
 
 @pytest.mark.once

@@ -144,8 +144,10 @@ def test_allow_rechunk_is_another_name_of_core_chunks():
         (
             "core_chunks",
             np.sum,
-            "core_chunks takes a function that combines two outputs, got np.sum, which reduces one array: did you mean"
-            + " np.add?",
+            (
+                "core_chunks takes a function that combines two outputs, got np.sum, which reduces one array: did you "
+                "mean np.add?"
+            ),
         ),
         ("core_chunks", ["merge"], f"{CORE_CHUNKS}, got ['merge']"),
         ("budget", 0, "budget takes a positive number of bytes, text such as '128 MiB', or 'keep', got 0"),

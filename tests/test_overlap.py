@@ -264,6 +264,14 @@ def test_unknown_core_sizes_are_refused_by_name(da):
         gradient(lazy)
 
 
+def test_a_kernel_that_leaves_out_the_halo_is_told_so(da):
+    lazy = da.from_array(X, chunks=(2, 3))
+    result = au.apply_ufunc(lambda x: x[..., 1:-1], "(n)->(n)", lazy, core_chunks=au.Overlap(1), output_dtypes=float)
+    with pytest.raises(au.OutputShapeError) as caught:
+        result.compute(scheduler="sync")
+    assert any("with its halo, for which the kernel has to return values too" in n for n in caught.value.__notes__)
+
+
 # Refusals
 
 

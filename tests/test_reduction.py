@@ -140,7 +140,9 @@ def test_dims_that_no_state_has_are_reduced(state, reduced):
 
 
 def test_state_with_other_inputs_than_the_kernel_is_refused():
-    with pytest.raises(au.SignatureError, match=r"whose inputs are not those of the kernel's '\(m\)->\(\)'"):
+    with pytest.raises(
+        au.SignatureError, match=r"whose inputs are not those of the kernel's '\(m\)->\(\)': use the same"
+    ):
         au.apply_ufunc(row_mean, "(m)->()", X, core_chunks=MEAN)
 
 
@@ -158,6 +160,20 @@ def test_independent_dim_has_to_be_in_the_outputs():
 def test_keyword_that_no_part_takes_is_refused():
     with pytest.raises(au.OptionError, match="'scale' of kernel '<lambda>' is taken by no part"):
         au.apply_ufunc(lambda x, scale: x, "(n)->()", X, core_chunks=MEAN, scale=2, kwargs={})
+
+
+def test_a_combine_of_other_arguments_is_told_their_order():
+    da = pytest.importorskip("dask.array")
+
+    def first_and_second(state, following):
+        return state
+
+    pairs = au.Reduction(lambda x: (x.sum(-1), x.max(-1)), first_and_second, lambda a, b: a, state="(n)->(),()")
+    lazy = da.from_array(X, chunks=(-1, 2))
+    result = au.apply_ufunc(lambda x: x.sum(-1), "(n)->()", lazy, core_chunks=pairs, output_dtypes=float)
+    with pytest.raises(TypeError) as caught:
+        result.compute(scheduler="sync")
+    assert "combine gets 4 arrays, combine(*first, *second)" in caught.value.__notes__
 
 
 @pytest.mark.parametrize("value", ["split", ["merge"], 3, au.Reduction])

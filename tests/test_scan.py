@@ -449,6 +449,13 @@ def test_a_lazy_start_is_refused():
         au.Scan(initial=da.zeros((), chunks=()))
 
 
+def test_a_step_without_a_carry_is_told_what_to_return():
+    with pytest.raises(au.OutputShapeError) as caught:
+        au.apply_ufunc(lambda x, total: x, "(n)->(n)", X, core_chunks=au.Scan(initial=0.0))
+    expected = "a step of a Scan returns 2, the last 1 of them the carry, in the dtype that its initial has (float64)"
+    assert any(note.startswith(expected) for note in caught.value.__notes__)
+
+
 def test_a_carry_along_the_dim_is_refused():
     with pytest.raises(au.OptionError, match="carry '\\(n\\)' has core dimension 'n'"):
         au.apply_ufunc(running_total, "(n)->(n)", X, core_chunks=au.Scan(initial=[0.0], carry="(n)"))

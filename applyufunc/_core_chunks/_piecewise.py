@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from .._blocks import BlockRunner, input_shapes, is_constant
+from .._blocks import BlockRunner, add_note, input_shapes, is_constant
 from .._call import input_dtype
 from .._casting import numpy_dtype
 from .._dtypes import InputDType, declared_dtypes
@@ -80,7 +80,11 @@ class ReductionRunner:
 
     def combined(self, state: State, following: State, location: Sequence[slice] = ()) -> State:
         """Return the state of two pieces, the second of which follows the first."""
-        return self.combine(*state, *following, location=location)
+        try:
+            return self.combine(*state, *following, location=location)
+        except TypeError as error:
+            add_note(error, f"combine gets {2 * len(state)} arrays, combine(*first, *second)")
+            raise
 
     def outputs(self, state: State, location: Sequence[slice] = ()) -> tuple[Array, ...]:
         """Return the outputs for the state of all pieces."""

@@ -140,7 +140,7 @@ def check_kernel(reduction: Reduction, signature: Signature) -> None:
     if state.inputs != signature.inputs:
         raise SignatureError(
             f"core_chunks: the Reduction's state has the signature {str(state)!r}, whose inputs are not those of the "
-            f"kernel's {str(signature)!r}"
+            f"kernel's {str(signature)!r}: use the same names of dimensions in both"
         )
     if reduction.aggregate is None and state.outputs != signature.outputs:
         raise SignatureError(

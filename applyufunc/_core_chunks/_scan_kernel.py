@@ -16,8 +16,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .._blocks import BlockRunner, input_shapes, is_constant
+from .._blocks import BlockRunner, add_note, input_shapes, is_constant
 from .._casting import numpy_dtype
+from .._errors import OutputDTypeError, OutputShapeError
 from .._identity import IdentityMap
 from .._kernel import Kernel, function_name, parameters_of
 from .._option_values import OutputSizes, SizeRule
@@ -85,7 +86,11 @@ class ScanKernel:
         runner = BlockRunner(
             _detaching(self.step, self.signature.nout), signature, constants, keywords, output_sizes, all_dtypes
         )
-        returned = runner(*arrays, *carry, location=location)
+        try:
+            returned = runner(*arrays, *carry, location=location)
+        except (OutputShapeError, OutputDTypeError) as error:
+            add_note(error, _step_text(self.signature.nout, carry))
+            raise
         return returned[: self.signature.nout], returned[self.signature.nout :]
 
     def piece_size(self, args: Sequence[Any]) -> int | None:
@@ -156,6 +161,15 @@ def _scan_kernel(kernel: Kernel, signature: Signature, scan: Scan, size_rules: _
 def _part(kernel: Kernel, func: Any, name: str) -> Kernel:
     """Return another function as a kernel that is run as this one is."""
     return dataclasses.replace(kernel, func=func, name=name, token=None, home=None)
+
+
+def _step_text(nout: int, carry: Carry) -> str:
+    """Say what a step has to return."""
+    dtypes = ", ".join(str(array.dtype) for array in carry)
+    return (
+        f"a step of a Scan returns {nout + len(carry)}, the last {len(carry)} of them the carry, in the dtype that its "
+        f"initial has ({dtypes}): initial=0 is int64, initial=0.0 float64"
+    )
 
 
 def _detaching(step: Kernel, nout: int) -> Kernel:

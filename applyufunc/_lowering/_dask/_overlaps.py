@@ -99,7 +99,9 @@ class OverlapTask:
         task, blocks = self.task.filled(operands)
         loop, parts = location[: self.task.n_loop], location[self.task.n_loop :]
         dims = [halo.dim for halo in self.halos]
-        with noted(f"in the piece {piece_text(dims, parts)}, with its halo"):
+        with noted(
+            f"in the piece {piece_text(dims, parts)}, with its halo, for which the kernel has to return values too"
+        ):
             outputs = task.runner(*task.arrange(blocks, loop), location=loop)
         return self.task.finish([self._trimmed(*each, parts) for each in zip(outputs, self.axes, strict=True)])
 
