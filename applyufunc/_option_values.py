@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-import numpy as np
-
 from ._errors import OptionError
 
 __all__ = [
@@ -197,8 +195,8 @@ def _core_chunks(value: Any, name: str) -> Any:
     is_rule = isinstance(value, CoreChunksRule) or (callable(value) and not isinstance(value, type))
     if not is_rule and value not in ("merge", "refuse"):
         raise OptionError(f"{name} takes {_CORE_CHUNKS}, got {value!r}")
-    ufunc = next((ufunc for reduction, ufunc in _UFUNC_OF if value is reduction), None)
-    if ufunc is not None:
+    ufunc = _UFUNC_OF.get(getattr(value, "__name__", ""))
+    if ufunc is not None and value.__module__ == "numpy":
         raise OptionError(
             f"{name} takes a function that combines two outputs, got np.{value.__name__}, which reduces one array: "
             f"did you mean {ufunc}?"
@@ -276,20 +274,20 @@ _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "kwargs": _kwargs,
 }
 
-_UFUNC_OF: Final = (
-    (np.sum, "np.add"),
-    (np.prod, "np.multiply"),
-    (np.max, "np.maximum"),
-    (np.min, "np.minimum"),
-    (np.nansum, "np.add"),
-    (np.nanprod, "np.multiply"),
-    (np.nanmax, "np.fmax"),
-    (np.nanmin, "np.fmin"),
-    (np.any, "np.logical_or"),
-    (np.all, "np.logical_and"),
-    (np.mean, "applyufunc.reductions.mean_var"),
-    (np.nanmean, "applyufunc.reductions.nanmean_var"),
-)
-"""Reductions of NumPy's, each with what combines its outputs, or does what it does; to be compared by identity."""
+_UFUNC_OF: Final = {
+    "sum": "np.add",
+    "prod": "np.multiply",
+    "max": "np.maximum",
+    "min": "np.minimum",
+    "nansum": "np.add",
+    "nanprod": "np.multiply",
+    "nanmax": "np.fmax",
+    "nanmin": "np.fmin",
+    "any": "np.logical_or",
+    "all": "np.logical_and",
+    "mean": "applyufunc.reductions.mean_var",
+    "nanmean": "applyufunc.reductions.nanmean_var",
+}
+"""Reductions of NumPy's, each with what combines its outputs, or does what it does."""
 
 _CORE_CHUNKS: Final = "'merge', 'refuse', a Reduction, Scan or Overlap, or a function that combines"
