@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -121,6 +122,14 @@ def test_the_widest_loop_dim_is_split_just_enough_and_evenly():
     assert plan.arguments == (((10, 10), (20,) * 4, (100,)),)
     assert plan.excess.split == (("-1", 40, 20),)
     assert (plan.excess.bytes_given, plan.excess.bytes_unsplit, plan.excess.bytes_planned) == (20_000, 40_000, 20_000)
+    assert "no larger than" not in str(plan.excess)
+
+
+def test_a_split_that_ends_above_the_budget_says_why():
+    given = argument((2, 2), (10,) * 10, n_core=1)
+    plan = plan_chunks([given], [OutputCore((), 8)], 500)
+    enough = dataclasses.replace(plan.excess, is_enough=True)
+    assert "no larger than the largest that arguments had. To decide" in str(enough)
 
 
 def test_an_item_beyond_the_budget_is_reported():

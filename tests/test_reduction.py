@@ -169,7 +169,7 @@ def test_a_combine_of_other_arguments_is_told_their_order():
         return state
 
     pairs = au.Reduction(lambda x: (x.sum(-1), x.max(-1)), first_and_second, lambda a, b: a, state="(n)->(),()")
-    lazy = da.from_array(X, chunks=(-1, 2))
+    lazy = da.from_array(X, chunks=(-1, 6))
     result = au.apply_ufunc(lambda x: x.sum(-1), "(n)->()", lazy, core_chunks=pairs, output_dtypes=float)
     with pytest.raises(TypeError) as caught:
         result.compute(scheduler="sync")

@@ -53,7 +53,8 @@ class Reduction(CoreChunksRule):
         has the dtypes that `chunk` returns.
     offset : bool, default False
         `chunk` gets the keyword `offset`: a dict with the position at which its piece begins, for each core dimension
-        that is reduced. Dask then needs to know the sizes of all chunks.
+        that is reduced. Where Dask does not know the sizes of chunks, the core dimension is then merged in place of
+        reduced in chunks.
     independent : str or sequence of str, default ()
         Core dimensions along which every item of the states and outputs depends on the same item of the inputs alone,
         such as ``m`` and ``p`` in ``"(m,n),(n,p)->(m,p)"``. Dask keeps their chunks.

@@ -51,7 +51,10 @@ class Excess:
         )
         narrowed = " and ".join(filter(None, kinds))
         outcome = f"{narrowed} were split, which makes blocks of {bytes_text(self.bytes_planned)}"
-        return outcome if self.is_enough else f"{outcome}: one item alone is that large"
+        if not self.is_enough:
+            return f"{outcome}: one item alone is that large"
+        is_above = self.bytes_planned > self.budget
+        return f"{outcome}, no larger than the largest that arguments had" if is_above else outcome
 
 
 def worst_excess(blocks: Sequence[Block], cuts: Mapping[str, Cut], budget: int) -> Excess | None:
