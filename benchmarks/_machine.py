@@ -6,7 +6,7 @@ import os
 import platform
 import resource
 import sys
-from importlib import metadata
+from importlib import import_module
 
 __all__ = ["describe_machine", "limit_threads", "n_cores", "peak_bytes"]
 
@@ -25,7 +25,7 @@ def limit_threads() -> None:
 def describe_machine(*packages: str) -> str:
     """Return cores, memory and versions, in a sentence's words."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    versions = [f"{package} {metadata.version(package)}" for package in packages]
+    versions = [f"{package} {import_module(package).__version__}" for package in packages]
     system = f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}"
     return f"{n_cores()} cores, {memory:.0f} GiB of memory, {system}, {', '.join(versions)}"
 

@@ -66,7 +66,7 @@ _ALT: Final = (
 )
 
 _WORDS: Final = ("case", "way")
-_HEADER: Final = (*_WORDS, "seconds", "to build", "to compute", "tasks", "peak memory, MiB", "largest block, MiB")
+_HEADER: Final = (*_WORDS, "seconds", "build, s", "compute, s", "tasks", "peak memory, MiB", "largest block, MiB")
 
 
 def _bars_table(results: Results) -> str:
@@ -107,10 +107,10 @@ def _cells(figures: Figures) -> Sequence[str]:
 
 
 def _number(value: float) -> str:
-    """Return two or three digits, without an exponent."""
+    """Return two or three digits."""
     if value >= 100:
         return f"{value:,.0f}"
-    return f"{value:.2f}" if value >= 0.095 else f"{value:.4f}"
+    return f"{value:.2f}" if value >= 0.095 else f"{value:.2g}"
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> str:

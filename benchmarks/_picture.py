@@ -13,6 +13,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator
 
 from ._family import KERNEL, OURS, OURS_BY_PARTS, PEERS, CaseResults, Figures
 from ._runs import FAMILIES, Results, family, library
@@ -70,6 +71,8 @@ def _computed(name: str, results: Results) -> dict[str, CaseResults]:
 
 def _draw_panel(axes: Any, cases: dict[str, CaseResults], of: Callable[[Figures], float], styles: Styles) -> None:
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.axvline(1, color="0.35", linewidth=1.5, zorder=1)
     axes.grid(axis="x", color="0.9")
@@ -82,7 +85,8 @@ def _draw_panel(axes: Any, cases: dict[str, CaseResults], of: Callable[[Figures]
         for way, figures in ways.items():
             if way != OURS:
                 colour, marker = styles.get(way.partition(",")[0], styles[OWN])
-                axes.plot(of(figures) / of(ways[OURS]), row, marker, color=colour, markersize=6, alpha=0.9, zorder=3)
+                times = of(figures) / of(ways[OURS])
+                axes.plot(times, row, marker, color=colour, markersize=6.5, markeredgecolor="w", zorder=3)
 
 
 def _label(case: str, ways: CaseResults) -> str:

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import applyufunc as au
-from applyufunc._lowering._dask._keywords import put_back, take_out
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 cloudpickle = pytest.importorskip("cloudpickle")
+
+from applyufunc._lowering._dask._keywords import put_back, take_out  # noqa: E402  # after it is known that Dask is there
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what distributed says of ports and of its own dependencies
 
