@@ -32,18 +32,18 @@ Function: TypeAlias = Callable[..., Any]
 
 
 def one_element(quick: bool) -> Ways:
-    """1,000 calls of the square root of one `float32`, where nothing counts but the call itself."""
-    return _square_roots(1, 10 if quick else 1000)
+    """100 calls of the square root of one `float32`, where nothing counts but the call itself."""
+    return _square_roots(1, 1 if quick else 100)
 
 
 def many_elements(quick: bool) -> Ways:
-    """1,000 calls of the square roots of 100,000, which take about as long as the call itself."""
-    return _square_roots(10 if quick else 100_000, 10 if quick else 1000)
+    """100 calls of the square roots of 100,000, which take about as long as the call itself."""
+    return _square_roots(10 if quick else 100_000, 1 if quick else 100)
 
 
 def large_array(quick: bool) -> Ways:
-    """10 calls of the square roots of 100 MB, where copies count."""
-    return _square_roots(100 if quick else 25_000_000, 10)
+    """One call of the square roots of 100 MB, where copies count."""
+    return _square_roots(100 if quick else 25_000_000, 1)
 
 
 def rows(quick: bool) -> Ways:
@@ -54,7 +54,7 @@ def rows(quick: bool) -> Ways:
         SEQUENTIAL: _callback(_row_sum, vmap_method="sequential"),
         "jnp.sum": jnp.sum,
     }
-    return _ways({name: jax.vmap(function) for name, function in functions.items()}, _row_sum, [x], 10)
+    return _ways({name: jax.vmap(function) for name, function in functions.items()}, _row_sum, [x], 1 if quick else 10)
 
 
 def outer_product(quick: bool) -> Ways:
@@ -98,13 +98,14 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
 
 
 def measure(way: Way) -> Measured:
-    """Work once for what is compiled then, and ten times more, of which the fastest counts; once if that is long."""
+    """Work once for what is compiled then, and up to a hundred times in half a second more; the fastest counts."""
     before = peak_bytes()
     outputs = way()
-    seconds = _seconds(way)
-    if seconds < 1:
-        seconds = min(seconds, *(_seconds(way) for _ in range(9)))
-    figures = Figures(build=0, compute=seconds, tasks=0, peak=peak_bytes() - before, block=0)
+    end = time.perf_counter() + 0.5
+    seconds = [_seconds(way)]
+    while time.perf_counter() < end and len(seconds) < 100:
+        seconds.append(_seconds(way))
+    figures = Figures(build=0, compute=min(seconds), tasks=0, peak=peak_bytes() - before, block=0)
     return Measured(figures, tuple(map(np.asarray, outputs)))
 
 

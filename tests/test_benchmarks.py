@@ -80,7 +80,7 @@ def test_figures_that_are_not_measured_have_no_column() -> None:
     assert table("jax_calls", {("jax_calls", "one element"): ways}).splitlines() == [
         "| case | way | seconds | peak memory, MiB |",
         "| :-- | :-- | --: | --: |",
-        "| **one element** | applyufunc | 0.0250 | 1 |",
+        "| **one element** | applyufunc | 0.025 | 1 |",
         "|  | pure_callback | 0.25 | 3 |",
     ]
 

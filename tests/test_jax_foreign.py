@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import shutil
 import threading
 import time
@@ -386,6 +387,16 @@ def test_copies_of_the_package_live_in_one_process(tmp_path):
         """,
         paths=[tmp_path / "second", tmp_path / "first"],
     ) == ["applyufunc.call", "vendored._parts.applyufunc.call", "applyufunc.call#1", "True", "True", "True", "0.0"]
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the system has no large pages")
+def test_large_outputs_are_filled_in_large_pages():
+    roots = jax.jit(scalar_function(np.sqrt, callback="ffi"))(jnp.ones(1 << 24, "f4") + 3)
+    np.testing.assert_array_equal(roots, np.full(1 << 24, 2, "f4"))
+    middle = np.asarray(roots).__array_interface__["data"][0] + roots.nbytes // 2
+    mappings = re.findall(r"^(\w+)-(\w+) .*?^VmFlags:(.*?)$", Path("/proc/self/smaps").read_text(), re.M | re.S)
+    (flags,) = (flags for start, end, flags in mappings if int(start, 16) <= middle < int(end, 16))
+    assert "hg" in flags.split()
 
 
 def test_a_kernel_lives_as_long_as_a_program_that_calls_it_or_may_be_under_way():

@@ -9,6 +9,7 @@ refused, for that call; and an exception, whose frames hold them, is kept withou
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import time
 import traceback
@@ -23,6 +24,7 @@ from ..._failures import keep_failure
 from ..._typing import Array
 from ._filling import Filler, make_filler
 from ._guard import without_jax
+from ._pages import LARGE, ask_for_large_pages
 from ._xla_abi import ArrayMaker, Frame, OperandType, arrays_at, makers_to_fill, makers_to_read
 
 __all__ = ["BorrowingKernel", "Form", "make_form"]
@@ -44,6 +46,8 @@ class BorrowingKernel:
         if gets_copies is not False:
             lent = list(map(_copied, lent))
         filled = arrays_at(frame.outputs, frame.n_outputs, form.outputs)
+        for position in form.large_outputs:
+            ask_for_large_pages(filled[position])
         try:
             with without_jax(self.runner.kernel):
                 form.filler(lent, filled)
@@ -90,13 +94,15 @@ class Form:
     outputs: tuple[ArrayMaker, ...]
     filler: Filler
     is_empty: bool  # whether an operand has no elements
+    large_outputs: tuple[int, ...]  # the positions of those that are worth large pages
 
 
 def make_form(runner: BlockRunner, inputs: tuple[OperandType, ...], outputs: tuple[OperandType, ...]) -> Form:
     """Return the form of the calls with operands of these types."""
     blocks = [np.broadcast_to(np.zeros((), dtype), shape) for dtype, shape in inputs]
     is_empty = any(0 in shape for _, shape in (*inputs, *outputs))
-    return Form(makers_to_read(inputs), makers_to_fill(outputs), make_filler(runner, blocks), is_empty)
+    large = tuple(n for n, (dtype, shape) in enumerate(outputs) if dtype.itemsize * math.prod(shape) >= LARGE)
+    return Form(makers_to_read(inputs), makers_to_fill(outputs), make_filler(runner, blocks), is_empty, large)
 
 
 def _copied(view: Array) -> Array:
