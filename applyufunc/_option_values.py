@@ -196,7 +196,7 @@ def _core_chunks(value: Any, name: str) -> Any:
     if not is_rule and value not in ("merge", "refuse"):
         raise OptionError(f"{name} takes {_CORE_CHUNKS}, got {value!r}")
     ufunc = _UFUNC_OF.get(getattr(value, "__name__", ""))
-    if ufunc is not None and value.__module__ == "numpy":
+    if ufunc is not None and getattr(value, "__module__", "") == "numpy":
         raise OptionError(
             f"{name} takes a function that combines two outputs, got np.{value.__name__}, which reduces one array: "
             f"did you mean {ufunc}?"
