@@ -37,7 +37,7 @@ def measured_text(results: Results, n_rounds: int) -> str:
     parts = [
         f"Measured on {machine}; the best of {n_rounds} rounds.",
         _bars_table(results),
-        *(f"![{_ALT.format(of)}](../{picture})" for of, picture in PICTURES.items()),
+        *(f"![{_ALT.format(_NAMES[of])}](../{picture})" for of, picture in PICTURES.items()),
     ]
     for name in FAMILIES:
         parts += [f"## {family(name).TITLE}", _cases_list(name), table(name, results)]
@@ -61,9 +61,8 @@ def table(name: str, results: Results) -> str:
     return _lines([kept[0], aligned, *kept[1:]])
 
 
-_ALT: Final = (
-    "For every case of the {} families, how many times applyufunc's seconds and peak memory the other ways take."
-)
+_ALT: Final = "For every case on {}, how many times the seconds and the peak memory of applyufunc the other ways take."
+_NAMES: Final = {"dask": "Dask", "jax": "JAX"}
 
 _WORDS: Final = ("case", "way")
 _HEADER: Final = (*_WORDS, "seconds", "build, s", "compute, s", "tasks", "peak memory, MiB", "largest block, MiB")

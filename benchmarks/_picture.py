@@ -59,8 +59,9 @@ def draw(path: Path, of: str, results: Results) -> None:
             left.set_title(title.replace("`", ""))
             left.set_yticks(range(len(cases)), [_label(*each) for each in cases.items()])
             left.set_ylim(len(cases) - 0.5, -0.5)
-        panels[-1, 0].set_xlabel("seconds, times ours")
-        panels[-1, 1].set_xlabel("peak memory, times ours")
+        for axes, what in zip(panels[-1], ("seconds", "peak memory"), strict=True):
+            axes.set_xlabel(f"{what}, times ours")
+            _set_ticks(axes)
         figure.legend(handles=_legend(STYLES[of]), loc="outside upper center", ncols=5, frameon=False)
         figure.savefig(path, metadata={"Date": None})
 
@@ -71,8 +72,6 @@ def _computed(name: str, results: Results) -> dict[str, CaseResults]:
 
 def _draw_panel(axes: Any, cases: dict[str, CaseResults], of: Callable[[Figures], float], styles: Styles) -> None:
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.axvline(1, color="0.35", linewidth=1.5, zorder=1)
     axes.grid(axis="x", color="0.9")
@@ -87,6 +86,13 @@ def _draw_panel(axes: Any, cases: dict[str, CaseResults], of: Callable[[Figures]
                 colour, marker = styles.get(way.partition(",")[0], styles[OWN])
                 times = of(figures) / of(ways[OURS])
                 axes.plot(times, row, marker, color=colour, markersize=6.5, markeredgecolor="w", zorder=3)
+
+
+def _set_ticks(axes: Any) -> None:
+    """Mark as many numbers as there is room for; the panels above share them."""
+    least, most = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 1000 * least else (1,)))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _label(case: str, ways: CaseResults) -> str:

@@ -58,7 +58,7 @@ def rows(quick: bool) -> Ways:
 
 
 def outer_product(quick: bool) -> Ways:
-    """Dot products, `(n),(n)->()`, of 2,000 vectors of 10 with 2,000 others, under `jax.vmap` twice."""
+    """One call of dot products, `(n),(n)->()`, of 2,000 vectors of 10 with 2,000 others, under `jax.vmap` twice."""
     x, y = jnp.linspace(0, 1, 400 if quick else 40_000, dtype="f4").reshape(2, -1, 10)
     functions = {
         OURS: _ours(_dot, "(n),(n)->()"),
