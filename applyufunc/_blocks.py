@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat, starmap
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_jax_array
@@ -31,7 +31,15 @@ from ._signature import CoreDim, Signature
 from ._threads import SharedItems, collect_in_threads
 from ._typing import Array, DType, Keywords, Namespace, Shape
 
-__all__ = ["BlockRunner", "add_note", "input_shapes", "is_constant", "location_text", "read_only"]
+__all__ = ["BlockRunner", "Selection", "add_note", "input_shapes", "is_constant", "location_text", "read_only"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which of the outputs that a function returns are wanted, for messages to those who wrote it."""
+
+    signature: Signature  # with all outputs
+    places: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class BlockRunner:
     output_sizes: OutputSizes
     dtypes: tuple[np.dtype[Any], ...] | None  # of the outputs; None: whatever the kernel returns
     found: bool = False  # whether the dtypes are those that a call on made-up values gave
+    selected: Selection | None = None  # where the function returns more outputs than the signature has
 
     def __call__(self, *blocks: Array, location: Sequence[slice] = ()) -> tuple[Array, ...]:
         """Return the outputs for one block of each array argument, which nobody else holds.
@@ -66,7 +75,7 @@ class BlockRunner:
             waiting = None
             return self._finish(check_items(returned, expected), blocks, expected)
         except Exception as error:
-            add_note(error, _Situation(self, args, location, expected, waiting).text())
+            add_note(error, _Situation(self, args, location, expected, waiting).text(error))
             raise
 
     def expectation(self, blocks: Sequence[Array]) -> Expectation:
@@ -85,7 +94,7 @@ class BlockRunner:
 
     def add_note(self, error: Exception, blocks: Sequence[Array], expected: Expectation) -> None:
         """Say, of an exception, what the kernel was called with."""
-        add_note(error, _Situation(self, self.insert_constants(blocks), (), expected, None).text())
+        add_note(error, _Situation(self, self.insert_constants(blocks), (), expected, None).text(error))
 
     def insert_constants(self, blocks: Sequence[Array]) -> tuple[Any, ...]:
         """Return all arguments in the signature's order."""
@@ -122,7 +131,7 @@ class BlockRunner:
         if compute is None or self.dtypes is not None:
             return outputs
         own = [block.dtype for block in blocks]
-        return tuple(_back(output, own, compute, f"output {n}", expected) for n, output in enumerate(outputs))
+        return tuple(_back(output, own, compute, expected.name(n), expected) for n, output in enumerate(outputs))
 
     def _fill(self, expected: Expectation, *args: Any, **keywords: Any) -> Any:
         """Call a kernel that has to be given arrays for its outputs."""
@@ -208,7 +217,8 @@ def _expectation(runner: BlockRunner, plan: Plan, blocks: Sequence[Array]) -> Ex
     strings = next((block.dtype for block in blocks if xp is np and block.dtype.kind == "T"), None)
     thin = _thin_axes(plan, dict(runner.constants))
     has_values = xp is np or runner.kernel.arrays != "traced" or not is_jax_array(blocks[0])
-    return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, has_values, strings)
+    places = None if runner.selected is None else runner.selected.places
+    return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, has_values, strings, places)
 
 
 def _thin_axes(plan: Plan, constants: Collection[int]) -> tuple[bool, ...]:
@@ -328,14 +338,24 @@ class _Situation:
     expected: Expectation | None  # None: the shapes do not fit
     waiting: Iterator[Any] | SharedItems | None  # items that the kernel was not called with yet; None: it does not run
 
-    def text(self) -> str:
+    def text(self, error: Exception) -> str:
         """Write what the kernel was called with, and, where that is something else, what the caller gave."""
         given = ", ".join(map(_describe, self.args))
         seen = given if self.expected is None else ", ".join(_seen(self.runner, self.args, self.expected.plan))
         source = "" if seen == given else f", for arguments {given}"
         block = f", block {location_text(self.location)}" if self.location else ""
-        name, signature = self.runner.kernel.name, str(self.runner.signature)
-        return f"in kernel {name!r} with signature {signature!r}, called with {seen}{self._item()}{source}{block}"
+        selected = self.runner.selected
+        name, signature = self.runner.kernel.name, str(selected.signature if selected else self.runner.signature)
+        where = f"{self._item()}{source}{block}{self._cure(error)}"
+        return f"in kernel {name!r} with signature {signature!r}, called with {seen}{where}"
+
+    def _cure(self, error: Exception) -> str:
+        """Write the option that a kernel lacks which failed in NumPy's usual words for that."""
+        words = str(error) if type(error) in (TypeError, ValueError) else ""
+        has_batch = self.expected is not None and self.expected.plan.n_loop and not self.runner.kernel.vectorize
+        if has_batch and any(text in words for text in _OF_ONE_ITEM):
+            return " (a kernel that takes one item at a time needs vectorize=True)"
+        return " (writable=True gives the kernel copies to write into)" if _READ_ONLY in words else ""
 
     def _item(self) -> str:
         """Write which item the kernel was called with last, found from how many are left."""
@@ -366,3 +386,8 @@ def _seen_dtype(own: DType, compute: np.dtype[Any] | None) -> DType:
 
 def _describe(arg: Any) -> str:
     return repr(arg) if is_constant(arg) else f"{arg.dtype}{shape_text(arg.shape)}"
+
+
+_OF_ONE_ITEM: Final = ("truth value of an array", "arrays can be converted to Python scalars")
+_READ_ONLY: Final = "is read-only"
+"""NumPy's words where a batch, or an array that refuses writing, is taken for something else."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from ._blocks import BlockRunner, input_shapes, is_constant
+from ._blocks import BlockRunner, add_note, input_shapes, is_constant
 from ._errors import OutputDTypeError
 from ._plan import make_plan
 
@@ -80,7 +80,12 @@ class NumericJacobian:
     def _call(self, blocks: _Blocks, argument: int, changed: _Block) -> tuple[_Block, ...]:
         """Return the outputs with one more loop dim in front, that of the directions."""
         given = {position: block[None] for position, block in blocks.items()} | {argument: changed}
-        return self.runner(*given.values())
+        try:
+            return self.runner(*given.values())
+        except TypeError as error:
+            if self.step == "complex-step":
+                add_note(error, "complex-step calls the kernel on complex numbers; jac='finite-difference' does not")
+            raise
 
 
 def _in_float64(block: _Block) -> _Block:

@@ -100,7 +100,7 @@ def _unpack_items(returned: Items, plan: Plan) -> Iterable[Items]:
 
 def _check_output(position: int, value: Any, expected: Expectation) -> Array:
     """Return one output of a kernel that took the whole block."""
-    what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
+    what, output, dtype = expected.name(position), expected.plan.outputs[position], expected.dtype(position)
     array = as_array(value, position, expected)
     array = pad(array, output, dtype, array.dtype, what, expected)
     _check_shape(array.shape, output, expected, what)
@@ -110,7 +110,7 @@ def _check_output(position: int, value: Any, expected: Expectation) -> Array:
 
 def _check_item_values(position: int, values: Items, expected: Expectation) -> Array:
     """Return one output of a kernel that was called once for each item."""
-    what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
+    what, output, dtype = expected.name(position), expected.plan.outputs[position], expected.dtype(position)
     stacked = box(values) if is_object(dtype) and not output.n_core else _stack(values, position, expected)
     if expected.masked and not isinstance(stacked, np.ma.MaskedArray):  # its type must not depend on the data
         stacked = np.ma.MaskedArray(stacked, copy=False)
@@ -124,7 +124,7 @@ def _check_item_values(position: int, values: Items, expected: Expectation) -> A
 
 def _stack(values: Items, position: int, expected: Expectation) -> Array:
     """Stack the items of one output; dtypes promote over all of them, whatever their order."""
-    what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
+    what, output, dtype = expected.name(position), expected.plan.outputs[position], expected.dtype(position)
     if isinstance(values, np.ndarray) and expected.xp is np and not expected.plan.bounds:
         return values  # rows of the core shape: see `collect_items`
     types = set(map(type, values))
@@ -225,10 +225,10 @@ def _wrong_ndim(shape: tuple[int, ...], output: Operand, what: str) -> str:
     message = f"{what}: kernel returned shape {shape_text(shape)}"
     if output.n_loop:
         message += f" for loop shape {shape_text(output.loop_shape)}"
-    dims = ",".join(output.dims[output.n_loop :])
-    if dims and shape == output.loop_shape:
-        expected = shape_text(output.shape)
-        return f"{message}, expected {expected}: the signature gives this output the core dimensions ({dims})"
+    if shape[: output.n_loop] == output.loop_shape:
+        dims = ",".join(output.dims[output.n_loop :])
+        given = f"the core dimensions ({dims})" if dims else "no core dimensions"
+        return f"{message}, expected {shape_text(output.shape)}: the signature gives this output {given}"
     if len(shape) < len(output.shape) and output.n_loop:
         return (
             f"{message}: is a core dimension missing from the signature? (expected {shape_text(output.shape)}; a "

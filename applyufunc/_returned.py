@@ -27,7 +27,7 @@ def as_array(value: Any, position: int, expected: Expectation, place: int | None
     dtype = expected.dtype(position)
     if _is_lazy(value):
         raise OutputShapeError(
-            f"output {position}: kernel returned a lazy {type(value).__module__.partition('.')[0]}."
+            f"{expected.name(position)}: kernel returned a lazy {type(value).__module__.partition('.')[0]}."
             f"{type(value).__name__}, expected an array that holds its values"
         )
     if expected.xp is np and _is_item(value, position, expected, place):
@@ -37,7 +37,7 @@ def as_array(value: Any, position: int, expected: Expectation, place: int | None
     if isinstance(value, np.ma.MaskedArray) and expected.xp is np:
         return value
     try:
-        array = _converted(value, dtype, f"output {position}", expected)
+        array = _converted(value, dtype, expected.name(position), expected)
     except (TypeError, ValueError) as error:
         raise _not_an_array(value, position, expected, place, f": {error}") from None
     if not _has_meaning(value, array, position, expected, place):
@@ -137,7 +137,7 @@ def _not_an_array(
     shape = _wanted_shape(position, expected, place)
     cure = "" if shape or expected.xp is not np else " (output_dtypes=object takes any object for an item)"
     return OutputShapeError(
-        f"output {position}: kernel returned {kind_text(value)}{item}, expected an array of shape "
+        f"{expected.name(position)}: kernel returned {kind_text(value)}{item}, expected an array of shape "
         f"{shape_text(shape)}{cure}{reason}"
     )
 

@@ -833,6 +833,31 @@ def test_what_a_rule_returns_is_checked_by_the_name_of_the_rule(rules, error, wo
 
 
 @pytest.mark.parametrize(
+    ("rule", "words", "signature"),
+    [
+        ({"vjp": lambda x, y, ct: (x, ct)}, "output 1: kernel returned shape", "(n),(n),()->(n),(n)"),
+        ({"jac": lambda x, y: (x, 1j * y)}, "output 1: kernel returned complex", "(n),(n)->(n),(n)"),
+        ({"vjp": lambda x, y, ct: x}, "one array per output of '(n),(n),()->(n),(n)'", "(n),(n),()->(n),(n)"),
+    ],
+)
+def test_outputs_of_a_rule_are_counted_as_it_returns_them_where_few_are_wanted(rule, words, signature):
+    with pytest.raises(au.ApplyUfuncError) as caught:
+        jax.grad(summed(power_with(**rule)), 1)(X, Y)
+    assert words in str(caught.value)
+    assert f"with signature {signature!r}, called" in caught.value.__notes__[0]
+
+
+def test_complex_step_says_of_a_kernel_of_real_numbers_what_is_for_it():
+    def rounded(x):
+        return np.floor(x)  # which NumPy does not have for complex numbers
+
+    f = au.gufunc("()->()", output_dtypes=float, jac="complex-step")(rounded)
+    with pytest.raises(TypeError) as caught:
+        jax.grad(f)(1.0)
+    assert any("jac='finite-difference'" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"jac": "complex"}, "jac takes a kernel or 'complex-step' or 'finite-difference', got 'complex'"),
