@@ -290,6 +290,11 @@ class GUFunc(BoundKernel, Generic[P, R]):
         return self._declare("jvp", func)
 
     def _declare(self, kind: RuleKind, func: Any) -> GUFunc[Any, Any]:
+        if not callable(func):
+            raise OptionError(
+                f"{kind}(...) declares a derivative of {self._kernel.name!r} and takes a function, got {func!r}: "
+                f"JAX's transformations, such as jax.grad, call it"
+            )
         rule = func if isinstance(func, GUFunc) else self._rule(kind, func)
         options = make_options(self._options, {kind: rule})
         _check_options(options, self._signature)

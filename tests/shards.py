@@ -333,6 +333,7 @@ def refusals():
     for name, call in {
         "two layouts": lambda: jax.jit(dot)(put(X, P("d"), explicit), put(X, P("e"), explicit)),
         "one axis twice": lambda: jax.jit(dot)(put(X[:, :1], P("d"), explicit), put(X[0, :4], P("d"), explicit)),
+        "two meshes": lambda: dot(put(X, P("d"), explicit), put(X, P("a"), jax.make_mesh((8,), ("a",)))),
         "two devices": lambda: dot(put(X, P("d"), explicit), jax.device_put(W, jax.devices()[3])),
         "eager error": lambda: failing(put(X, P("d"), explicit)),
     }.items():

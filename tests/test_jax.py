@@ -963,3 +963,11 @@ def test_arrays_of_two_devices_are_refused_by_name():
         """,
         devices=4,
     ) == ["two_devices", "two_devices", "True"]
+
+
+def test_an_axis_that_jit_traces_is_refused_with_how_to_bind_it():
+    f = au.gufunc("(n)->()", output_dtypes=float)(lambda x: x.sum(axis=-1))
+    x = np.ones((2, 3), "f4")
+    with pytest.raises(au.OptionError, match=r"axis has to be an integer, .*: bind it by with_options\(axis=...\)"):
+        jax.jit(f)(x, axis=0)
+    assert jax.jit(f.with_options(axis=0))(x).tolist() == x.sum(axis=0).tolist()

@@ -117,8 +117,9 @@ def test_every_device_calls_the_kernel_once_for_its_own_shard(subtests):
     with subtests.test("a program keeps its kernel alive, and no longer than it lives"):
         assert lifetime == {"while": True, "after": False}
     with subtests.test("what does not go together is refused by name"):
-        assert "dimension '-2' is cut along axis 'd' in one argument and axis 'e' in another" in refusals["two layouts"]
-        assert "dimensions '-2' and '-1' are both cut along axis 'd'" in refusals["one axis twice"]
+        assert "dimension -2 is cut along axis 'd' in one argument and axis 'e' in another" in refusals["two layouts"]
+        assert "dimensions -2 and -1 are both cut along axis 'd'" in refusals["one axis twice"]
+        assert "argument 1 lies on mesh {'a': 8}: arrays of two meshes do not mix" in refusals["two meshes"]
         assert "argument 1 is on cpu:3: arrays of two devices do not mix" in refusals["two devices"]
         assert refusals["eager error"] == "ZeroDivisionError: division by zero"
 

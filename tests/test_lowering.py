@@ -66,6 +66,15 @@ def test_a_lazy_array_inside_a_sequence_is_refused_by_name():
         au.apply_ufunc(np.add, "(),()->()", ROWS, [[1.0, da.ones(())]])
 
 
+def test_a_list_of_lazy_arrays_is_refused_with_what_makes_one_array_of_it():
+    da = pytest.importorskip("dask.array")
+    jax = pytest.importorskip("jax")
+    with pytest.raises(au.ArgumentError, match=r"argument 0\[0\] is a lazy dask array: .*dask\.array\.stack"):
+        au.apply_ufunc(total, "(n)->()", [da.ones(()), da.ones(())])
+    with pytest.raises(au.ArgumentError, match=r"argument 0\[0\] is a traced jax array: .*jax\.numpy\.stack"):
+        jax.jit(lambda rows: au.apply_ufunc(total, "(n)->()", rows))([1.0, 2.0])
+
+
 def test_containers_of_concrete_things_reach_the_kernel_unchanged():
     jnp = pytest.importorskip("jax.numpy")
     given = [{"mode": "a", "weights": (ROWS, jnp.ones(2))}, [], np.float64(2), object]

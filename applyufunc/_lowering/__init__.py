@@ -166,8 +166,15 @@ def _refuse_lazy_parts(value: Any, what: str) -> None:
 def _refuse_lazy(array: Array, library: str, what: str) -> None:
     if library in _DASK or (library == "jax" and _lowering_for(library).is_traced(array)):
         kind = "lazy" if library in _DASK else "traced"
-        cure = "" if array.ndim else " (for a scalar, add ',()' to the signature's inputs)"
-        raise ArgumentError(f"{what} is a {kind} {library} array: pass it as an argument whose dims are all core{cure}")
+        raise ArgumentError(f"{what} is a {kind} {library} array: {_cure_for_lazy(array, library, what)}")
+
+
+def _cure_for_lazy(array: Array, library: str, what: str) -> str:
+    if what.startswith("argument"):
+        stack = "jax.numpy.stack" if library == "jax" else "dask.array.stack"
+        return f"pass one array, such as {stack} makes of a list"
+    cure = "" if array.ndim else " (for a scalar, add ',()' to the signature's inputs)"
+    return f"pass it as an argument whose dims are all core{cure}"
 
 
 _CONTAINERS: Final = (list, tuple, dict)
