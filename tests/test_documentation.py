@@ -45,6 +45,15 @@ def test_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.M
     assert {path.name for path in tmp_path.iterdir()} == drawn_by(text)
 
 
+@pytest.mark.once
+def test_program_of_the_page_on_shards_runs() -> None:
+    pytest.importorskip("jax")
+    text = (ROOT / "docs/how-to/sharded-arrays.md").read_text(encoding="utf-8")
+    program = "".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+    printed = " ".join(fresh_process.run(program))
+    assert all(words in printed for words in ("(2, 2)", "P('batch',)", "float32[16@batch]"))
+
+
 def drawn_by(text: str) -> set[str]:
     return set(re.findall(r"savefig\(\"(.*?)\"", text))
 
