@@ -36,7 +36,7 @@ def outcome(call):
     """Return what a call gives, or the exception with its notes."""
     try:
         return call()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # whichever it is
         return type(error), str(error), getattr(error, "__notes__", [])
 
 
@@ -241,7 +241,7 @@ def test_unusual_arguments_take_the_common_road(kind):
 def test_a_rule_that_is_declared_later_and_other_options_are_heeded():
     function = au.gufunc("(n)->()", output_dtypes="f8")(lambda x: x.sum(-1))
     function(ROWS)
-    function.jac(lambda x: np.ones_like(x))
+    function.jac(np.ones_like)
     assert again(function, ROWS).dtype == np.float64
     assert function.with_options(output_dtypes="c16")(ROWS).dtype == np.complex128
     assert function(ROWS, axis=0).tolist() == ROWS.sum(0).tolist()
