@@ -17,9 +17,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ._blocks import BlockRunner, is_constant
+from ._call import Lowering
+from ._errors import ApplyUfuncError
 from ._evaluate import Prepared, prepare, unbox
 from ._expectation import Expectation
 from ._kernel import Kernel
+from ._lowering import find_lowering
 from ._options import CALL_OPTIONS, Options, Parameters
 from ._ownership import own
 from ._plan import Operand, Plan
@@ -53,16 +56,21 @@ class DirectCalls:
     # kernel. Here, therefore, a loop stands where a comprehension or a helper would stand elsewhere, no object is made
     # that can be remembered, and what can be compared is not called: a call costs 50 to 100 ns, an attribute 20 to 60.
 
-    __slots__ = ("_bound", "_func", "_kernel", "_names", "_options", "_recipes", "_signature")
+    __slots__ = ("_bound", "_func", "_kernel", "_lowerings", "_names", "_options", "_recipes", "_signature")
 
     def __init__(self, kernel: Kernel, signature: Signature, options: Options, names: frozenset[str]) -> None:
         self._kernel, self._signature, self._options, self._names = kernel, signature, options, names
         self._func = kernel.func
         self._bound = dict(options.kwargs)
+        self._lowerings: dict[type, Lowering] = {}
         self._recipes: dict[tuple[Any, ...], _Recipe | None] = {}  # by look; None: what looks so is unusual
 
     def __call__(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Return the outputs as `evaluate` does, or `UNUSUAL`, with nothing done."""
+        if keywords:
+            for name, value in keywords.items():
+                if name not in self._names or type(value) not in _PLAIN:
+                    return UNUSUAL
         look: list[Any] = []
         for arg in args:
             kind = type(arg)
@@ -72,23 +80,49 @@ class DirectCalls:
             elif kind in _CONSTANTS:
                 look.append(kind)
             else:
-                return UNUSUAL
-        if keywords:
-            for name, value in keywords.items():
-                if name not in self._names or type(value) not in _PLAIN:
-                    return UNUSUAL
+                return self._run_lent(args, keywords)
         key = tuple(look)
         try:
             recipe = self._recipes[key]
         except KeyError:
-            return self._first_call(key, args, keywords)
+            return self._run_first(key, args, keywords)
         if recipe is None:
             return UNUSUAL
         if self._bound:
             keywords = {**self._bound, **keywords}
-        return recipe.run(self._func, args, keywords)
+        outputs = recipe.run(self._func, args, keywords)
+        return tuple(outputs) if recipe.is_tuple else outputs[0]
 
-    def _first_call(self, key: tuple[Any, ...], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    def _run_lent(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """Return the outputs for arrays of another library, where its lowering lends them to the kernel."""
+        lowering = self._lowering(args)
+        lent = None if lowering is None else lowering.lend(args)
+        if lent is None:
+            return UNUSUAL
+        try:
+            recipe = self._recipes[lent.look]
+        except KeyError:
+            return self._run_first(lent.look, args, keywords)
+        if recipe is None:
+            return UNUSUAL
+        outputs = recipe.run(self._func, lent.args, {**self._bound, **keywords})
+        given_back = [lent.give_back(output, position) for position, output in enumerate(outputs)]
+        return tuple(given_back) if recipe.is_tuple else given_back[0]
+
+    def _lowering(self, args: tuple[Any, ...]) -> Lowering | None:
+        """Return the lowering for arrays that are all of one type, which is looked for once; None for a mixture."""
+        kinds = set(map(type, args)) - _CONSTANTS
+        kind = kinds.pop()
+        if kinds or kind in _CONTAINERS:
+            return None
+        if kind not in self._lowerings:
+            try:
+                self._lowerings[kind] = find_lowering(args)
+            except ApplyUfuncError:  # which comes again, on the common road
+                return None
+        return self._lowerings[kind]
+
+    def _run_first(self, key: tuple[Any, ...], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Return the outputs by the common road, and remember what can be for the next call."""
         options = dataclasses.replace(self._options, kwargs={**self._bound, **keywords}) if keywords else self._options
         prepared = prepare(self._kernel, self._signature, args, options)
@@ -112,7 +146,7 @@ class _Recipe:
     runner: BlockRunner
     expected: Expectation
 
-    def run(self, func: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    def run(self, func: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any]) -> Sequence[Any]:
         """Call the kernel on read-only views, and return its outputs, checked."""
         seen = list(args)
         for position, index in self.views:
@@ -128,7 +162,7 @@ class _Recipe:
         except Exception as error:
             self._add_note(error, args)
             raise
-        return tuple(outputs) if self.is_tuple else outputs[0]
+        return outputs  # type: ignore[no-any-return]  # a list or a tuple
 
     def _are_usual(self, outputs: Any) -> bool:
         """Tell outputs that need nothing done: of the right number, shape and dtype, in memory that is theirs alone."""
@@ -157,9 +191,10 @@ class _Recipe:
 
 def _is_usual(prepared: Prepared) -> bool:
     """Tell a call of which the kernel gets views of whole arguments, and whose outputs need no more than a check."""
-    plan, layout = prepared.call.plan, prepared.layout
+    call, layout = prepared.call, prepared.layout
     is_moved = bool(layout.absent) or any(permutation is not None for permutation in layout.permutations)
-    return not (is_moved or plan.is_empty)
+    is_warned = call.dtypes_from == "declared" and call.wanted != call.dtypes
+    return not (is_moved or is_warned or call.plan.is_empty or prepared.lowering.traces(call.kernel))
 
 
 def _make_recipe(prepared: Prepared) -> _Recipe:
@@ -190,6 +225,7 @@ _PLAIN: Final = _CONSTANTS | {str, bytes}
 """Types of keywords that reach a kernel as they are, and that nobody can change."""
 
 _NUMBERS: Final = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdgFDG")
+_CONTAINERS: Final = frozenset({list, tuple, dict})  # of which it is their parts that decide
 _SEQUENCES: Final = (list, tuple)  # whose parts nobody else holds because of them
 _CACHE_SIZE: Final = 256  # recipes of a gufunc object, each about a kilobyte; all are forgotten when it is full
 _TWO_HOLDERS: Final = _count_two_holders()

@@ -292,3 +292,77 @@ def test_threads_share_what_is_remembered():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.fixture
+def jax():
+    return pytest.importorskip("jax")
+
+
+def test_jax_arrays_are_lent_to_the_kernel(jax):
+    seen = []
+    function = au.gufunc("(n),(n),()->()")(lambda x, y, z: seen.append((x, y, z)) or np.vecdot(x, y).astype("f8") * z)
+    x, y = jax.numpy.asarray(ROWS, "f4"), jax.numpy.ones(3, "f4")
+    result = again(function, x, y, 2)
+    assert isinstance(result, jax.Array)
+    assert result.dtype == jax.dtypes.canonicalize_dtype("f8")
+    assert not result.weak_type
+    np.testing.assert_array_equal(result, ROWS.sum(-1) * 2)
+    views, expected = seen[-1][:2], (np.asarray(x), np.asarray(y))
+    assert all(np.shares_memory(view, array) for view, array in zip(views, expected, strict=True))
+    assert not any(view.flags.writeable for view in views)
+
+
+def test_jax_results_are_where_the_arguments_are(jax):
+    function = au.gufunc("(n)->(),(n)")(lambda x: (x.sum(-1), x + 1))
+    free, (device, *_) = jax.numpy.asarray(ROWS, "f4"), jax.devices()
+    held = jax.device_put(free, device)
+    for array in (free, held):
+        first, second = function(array), again(function, array)
+        assert [output.committed for output in (*first, *second)] == [array.committed] * 4
+        assert {output.device for output in second} == {device}
+
+
+def test_a_setting_of_jax_makes_another_call(jax):
+    function = au.gufunc("()->()")(lambda x: x * 1.5)
+    array = jax.numpy.arange(3, dtype="i4")
+    with jax.enable_x64(False):
+        assert again(function, array).dtype == np.float32
+    with jax.enable_x64(True):
+        assert again(function, array).dtype == np.float64
+
+
+def test_what_jax_traces_takes_the_common_road(jax):
+    function = au.gufunc("(n)->()", output_dtypes="f4")(lambda x: x.sum(-1))
+    array = jax.numpy.asarray(ROWS, "f4")
+    function(array)
+    np.testing.assert_array_equal(jax.jit(function)(array), ROWS.sum(-1))
+    staged = jax.make_jaxpr(lambda: function(array))()
+    assert staged.eqns, "what is called while JAX traces is staged"
+
+
+@pytest.mark.parametrize("kind", ["weak", "mixed", "half"])
+def test_jax_arguments_that_need_a_closer_look_take_the_common_road(jax, kind):
+    array = jax.numpy.asarray(ROWS, "f4")
+    args = {
+        "weak": (array, jax.numpy.asarray(2.0)),
+        "mixed": (array, np.float32([1, 2, 3])),
+        "half": (array.astype("bfloat16"), 0.1),
+    }[kind]
+    function = au.gufunc("(),()->()", output_dtypes="f4")(np.multiply)
+    function(*args)
+    assert function._direct(args, {}) is UNUSUAL
+
+
+def test_a_note_under_jax_is_that_of_the_common_road(jax):
+    fails = False
+
+    def kernel(x):
+        if fails:
+            raise ZeroDivisionError("by nothing")
+        return x
+
+    function, array = au.gufunc("(n)->(n)")(kernel), jax.numpy.asarray(ROWS, "f4")
+    function(array)
+    fails = True
+    assert outcome(lambda: function(array)) == outcome(lambda: au.apply_ufunc(kernel, "(n)->(n)", array))
