@@ -27,7 +27,7 @@ from ._plan import Plan, core_sizes, fix_output_sizes, make_plan
 from ._signature import Signature
 from ._typing import Array, Keywords, Namespace, Shape
 
-__all__ = ["Call", "Lowering", "input_dtype", "make_call"]
+__all__ = ["Call", "Lent", "Lowering", "input_dtype", "make_call"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,15 @@ class Call:
         """NumPy dtypes of the outputs; asked for only where the call is lazy, and then known."""
         assert self.runner.dtypes is not None
         return self.runner.dtypes
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """Arguments as NumPy arrays that a kernel can be called on at once; the arrays share memory with their owners'."""
+
+    look: tuple[Any, ...]  # what decides on all that does not depend on values; hashable
+    args: tuple[Any, ...]
+    give_back: Callable[[Array, int], Array]  # takes an output, with its position, to where the arguments are
 
 
 class Lowering(Protocol):
@@ -86,6 +95,9 @@ class Lowering(Protocol):
 
     def untraced(self) -> AbstractContextManager[None]:
         """Return what to hold while a kernel is tried, so that what it does is done at once and staged nowhere."""
+
+    def lend(self, args: Sequence[Any]) -> Lent | None:
+        """Return arguments lent to a kernel that takes NumPy arrays, or None where it takes more to call it."""
 
     def lower(self, call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Return the outputs of a call, core dims last."""

@@ -25,14 +25,12 @@ from ._options import Options
 from ._signature import CoreDim, Signature
 from ._typing import Array
 
-__all__ = ["Prepared", "evaluate", "prepare"]
+__all__ = ["Prepared", "evaluate", "prepare", "unbox"]
 
 
 def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
     """Return the outputs of `kernel` applied to `args`: one, or a tuple where the signature says so."""
-    prepared = prepare(kernel, signature, args, options)
-    finished = prepared.finish(prepared.lowering.lower(prepared.call, prepared.arrays))
-    return finished if signature.nout > 1 or signature.always_tuple else finished[0]
+    return prepare(kernel, signature, args, options).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,12 @@ class Prepared:
     def arrays(self) -> list[Array]:
         """The arguments that are arrays."""
         return [arg for arg in self.args if not is_constant(arg)]
+
+    def run(self) -> Any:
+        """Return the outputs: one, or a tuple where the signature says so."""
+        finished = self.finish(self.lowering.lower(self.call, self.arrays))
+        signature = self.call.runner.signature
+        return finished if signature.nout > 1 or signature.always_tuple else finished[0]
 
     def finish(self, outputs: Sequence[Array]) -> tuple[Any, ...]:
         """Return outputs as the caller gets them."""
@@ -76,6 +80,11 @@ def prepare(
     )
     call = make_call(kernel, signature, core_last, keywords, options, lowering, may_try=may_try)
     return Prepared(call, core_last, layout, lowering)
+
+
+def unbox(output: Array) -> Any:
+    """Return a 0-d NumPy result as a scalar, as NumPy's own functions do."""
+    return output[()] if isinstance(output, np.ndarray) and output.ndim == 0 else output
 
 
 def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
@@ -154,14 +163,9 @@ def _finish(output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout:
     permutation = from_core_last(output.ndim, axes)
     if permutation is not None:
         output = xp.permute_dims(output, permutation)
-    return _unbox(output)
+    return unbox(output)
 
 
 def _dropped_behind(dims: Sequence[CoreDim], axis: int, absent: frozenset[str]) -> int:
     """Count the absent dims behind one, which are dropped already."""
     return sum(dim.label in absent for dim in dims[len(dims) - axis :])
-
-
-def _unbox(output: Array) -> Any:
-    """Return a 0-d NumPy result as a scalar, as NumPy's own functions do."""
-    return output[()] if isinstance(output, np.ndarray) and output.ndim == 0 else output

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
+from ._direct import UNUSUAL, DirectCalls, direct_calls
 from ._dtypes import check_declared
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
@@ -81,8 +82,13 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def __call__(self, *args: Any, **keywords: Any) -> R:
         """Apply the kernel to arrays; keywords are `axes`, `axis`, `keepdims` and the kernel's own."""
+        direct = self._direct
+        if direct is not None:
+            result = direct(args, keywords)
+            if result is not UNUSUAL:
+                return result  # type: ignore[no-any-return]  # as the kernel says
         options = self._options_with(keywords) if keywords else self._options
-        return evaluate(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]  # as the kernel says
+        return evaluate(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]
 
     def __get__(self, instance: object, owner: type | None = None) -> GUFunc[Any, R]:
         """Bind a kernel that is a method to its instance, as functions do."""
@@ -103,6 +109,10 @@ class GUFunc(BoundKernel, Generic[P, R]):
     @functools.cached_property
     def _parameters(self) -> Parameters:
         return parameters_of(self.__wrapped__, self.nin)
+
+    @functools.cached_property
+    def _direct(self) -> DirectCalls | None:
+        return direct_calls(self._kernel, self._signature, self._options, self._parameters)
 
     def _options_with(self, keywords: Mapping[str, Any]) -> Options:
         """Return the options under the keywords of a call."""
@@ -299,6 +309,7 @@ class GUFunc(BoundKernel, Generic[P, R]):
         options = make_options(self._options, {kind: rule})
         _check_options(options, self._signature)
         self._options = options
+        vars(self).pop("_direct", None)  # made under the options of before
         return rule
 
     def _rule(self, kind: RuleKind, func: Any) -> GUFunc[Any, Any]:

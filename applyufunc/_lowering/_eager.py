@@ -30,6 +30,7 @@ __all__ = [
     "default_dtype",
     "explain",
     "is_lazy",
+    "lend",
     "lower",
     "namespace",
     "narrow",
@@ -99,6 +100,10 @@ def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
 def untraced() -> nullcontext[None]:
     """Return what does nothing: there are no traces."""
     return nullcontext()
+
+
+def lend(args: Sequence[Any]) -> None:
+    """Return nothing: what is usual of NumPy's needs no lending, and what other libraries allow is asked each time."""
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:

@@ -16,6 +16,7 @@ what they planned.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..._call import Call
 from ..._errors import warn_caller
@@ -31,6 +32,7 @@ __all__ = [
     "default_dtype",
     "explain",
     "is_lazy",
+    "lend",
     "lower",
     "namespace",
     "narrow",
@@ -38,6 +40,10 @@ __all__ = [
     "traces",
     "untraced",
 ]
+
+
+def lend(args: Sequence[Any]) -> None:
+    """Return nothing: the values are not there yet."""
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:

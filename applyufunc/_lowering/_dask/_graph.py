@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Final
 
 import dask
 import numpy as np
@@ -58,9 +58,8 @@ __all__ = [
 def plan_whole(call: Call, arrays: Sequence[Array]) -> Planned:
     """Return how a call is cut into blocks that have whole core dims; refuse what cannot be."""
     given = chunks_of(call, arrays)
-    cores = [OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True)]
-    merge = call.options.core_chunks != "refuse"
-    chunk_plan = plan_chunks(given, cores, budget_bytes(call.options), merge=merge, steps=plan_rechunk)
+    cores = tuple(OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True))
+    chunk_plan = _plan_chunks(tuple(given), cores, budget_bytes(call.options), call.options.core_chunks != "refuse")
     check_unknown_outputs(call, chunk_plan.n_blocks)
     call, large = without_large_keywords(call)
     n_layers = 1 if len(cores) == 1 else 1 + len(cores)
@@ -86,6 +85,26 @@ def chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
     """Return how the arrays of a call are cut."""
     operands = (call.plan.inputs[position] for position in call.runner.array_positions)
     return list(map(_argument_chunks, call.runner.array_positions, operands, arrays))
+
+
+def _plan_chunks(
+    given: tuple[ArgumentChunks, ...], cores: tuple[OutputCore, ...], budget: int | None, merge: bool
+) -> ChunkPlan:
+    """Return the chunks for a call, remembered where they are few: a library makes the same call again and again."""
+    n_chunks = sum(len(chunks) for argument in given for chunks in argument.chunks)
+    find = _find_chunks if n_chunks <= _FEW_CHUNKS else _find_chunks.__wrapped__
+    return find(given, cores, budget, merge, tuple(dask.config.get(name, None) for name in _STEPS_DEPEND_ON))
+
+
+@lru_cache(maxsize=256)
+def _find_chunks(
+    given: tuple[ArgumentChunks, ...],
+    cores: tuple[OutputCore, ...],
+    budget: int | None,
+    merge: bool,
+    settings: tuple[object, ...],
+) -> ChunkPlan:
+    return plan_chunks(given, cores, budget, merge=merge, steps=plan_rechunk)
 
 
 def _argument_chunks(position: int, operand: Operand | None, array: Array) -> ArgumentChunks:
@@ -295,3 +314,8 @@ def _layer(
     """Return a layer with one block along each core dim of an output."""
     core = {f"o{axis}": unknown_as_nan((size,)) for axis, size in enumerate(core_shape)}
     return layer(da, func, [*carriers([*core]), *operands], {**loop, **core}, meta, name)
+
+
+_FEW_CHUNKS: Final = 1000  # to compare more takes as long as to plan anew
+_STEPS_DEPEND_ON: Final = ("array.chunk-size", "array.rechunk.method", "array.rechunk.threshold")
+"""Settings of Dask's that `plan_rechunk` reads."""

@@ -20,7 +20,7 @@ from ..._explanation import Execution, Way, in_one_block
 from ..._kernel import Kernel
 from ..._typing import Array, Namespace, Shape
 from ._callback import call_back, call_on_shards, find_route, is_gathered
-from ._direct import call_directly, common_device, is_concrete, is_spread, untraced
+from ._direct import call_directly, common_device, is_concrete, is_spread, lend, untraced
 from ._dtypes import canonical, default_dtype, narrow, narrowing_texts
 from ._entry import convert
 from ._traced import trace
@@ -33,6 +33,7 @@ __all__ = [
     "explain",
     "is_lazy",
     "is_traced",
+    "lend",
     "lower",
     "namespace",
     "narrow",

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
+from jax.sharding import SingleDeviceSharding
 
-from ..._blocks import BlockRunner
-from ..._call import Call
+from ..._blocks import BlockRunner, is_constant
+from ..._call import Call, Lent
 from ..._casting import cast
 from ..._errors import ArgumentError, OutputDTypeError
 from ..._typing import Array
@@ -27,6 +29,7 @@ __all__ = [
     "common_device",
     "is_concrete",
     "is_spread",
+    "lend",
     "refuse_mask",
     "run_on_numpy",
     "untraced",
@@ -84,10 +87,40 @@ def run_on_numpy(runner: BlockRunner, blocks: Sequence[Array]) -> tuple[np.ndarr
     return tuple(_held(output, f"output {position}") for position, output in enumerate(outputs))
 
 
+def lend(args: Sequence[Any]) -> Lent | None:
+    """Return arguments lent to a kernel: arrays of one device, and Python scalars; None for what is less plain."""
+    if _trace_state() != _NO_TRACE:
+        return None
+    look: list[Any] = [jax.config.jax_enable_x64]  # type: ignore[attr-defined]
+    lent: list[Any] = []
+    devices: set[jax.Device] = set()
+    for arg in args:
+        if is_constant(arg):
+            look.append(type(arg))
+            lent.append(arg)
+            continue
+        if not isinstance(arg, jax.Array) or isinstance(arg, jax.core.Tracer):
+            return None
+        aval, sharding = arg.aval, arg.sharding
+        is_plain = type(sharding) is SingleDeviceSharding and not aval.weak_type and aval.dtype.kind in "biufc"
+        if not is_plain or (arg.committed and not sharding.device_set <= devices and devices):
+            return None
+        if arg.committed:
+            devices = sharding.device_set
+        look.append(aval)
+        lent.append(np.asarray(arg))
+    return Lent(tuple(look), tuple(lent), partial(_give_back, device=next(iter(devices), None)))
+
+
 def refuse_mask(output: Array, what: str) -> None:
     """Refuse a masked array by name."""
     if isinstance(output, np.ma.MaskedArray):
         raise OutputDTypeError(f"{what}: kernel returned a masked array, whose mask JAX arrays cannot keep")
+
+
+def _give_back(output: Array, position: int, *, device: jax.Device | None) -> Array:
+    """Return an output as `call_directly` does, on the device of the arguments."""
+    return jax.device_put(_held(output, f"output {position}"), device)
 
 
 def _has_values(array: Array) -> bool:

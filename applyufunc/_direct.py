@@ -1,0 +1,231 @@
+"""The direct road: calls on NumPy arrays that look like earlier ones, at the speed of the kernel.
+
+In: the arguments and keywords of a call of a gufunc object. Out: what `evaluate` gives. What types, shapes and dtypes
+decide is found once, on the common road, and remembered for the next call that looks the same; what the kernel gets is
+protected, and what it returns is checked, as there. What is unusual in any way takes the common road.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from sys import getrefcount
+from types import EllipsisType, NoneType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ._blocks import BlockRunner, is_constant
+from ._call import Lowering
+from ._errors import ApplyUfuncError
+from ._evaluate import Prepared, prepare, unbox
+from ._expectation import Expectation
+from ._kernel import Kernel
+from ._lowering import find_lowering
+from ._options import CALL_OPTIONS, Options, Parameters
+from ._ownership import own
+from ._plan import Operand, Plan
+from ._results import check_batch
+from ._signature import Signature
+from ._typing import KernelFunction
+
+__all__ = ["UNUSUAL", "DirectCalls", "direct_calls"]
+
+UNUSUAL: Final = object()
+"""Stands for the result of a call that was not made."""
+
+
+def direct_calls(kernel: Kernel, signature: Signature, options: Options, parameters: Parameters) -> DirectCalls | None:
+    """Return the direct road for a kernel under these options; None where they are unusual themselves."""
+    plain_kernel = kernel.arrays == "numpy" and not (kernel.vectorize or kernel.writable or kernel.ignores_read_only)
+    plain_run = kernel.thread_safe and kernel.compute_dtype is None and options.core_chunks in ("merge", "refuse")
+    plain_axes = options.axes is None and options.axis is None and options.keepdims is False
+    plain_sizes = all(type(size) is int for _, size in options.output_sizes)
+    plain_values = all(type(value) in _PLAIN for value in options.kwargs.values())
+    stretches = any(dim.stretches for dims in signature.inputs for dim in dims)
+    if plain_kernel and plain_run and plain_axes and plain_sizes and plain_values and not stretches:
+        return DirectCalls(kernel, signature, options, parameters.names - set(CALL_OPTIONS))
+    return None
+
+
+class DirectCalls:
+    """The calls of one kernel, by one signature and under one set of options."""
+
+    # A library calls its kernels in inner loops, on arrays so small that the way to the kernel takes longer than the
+    # kernel. Here, therefore, a loop stands where a comprehension or a helper would stand elsewhere, no object is made
+    # that can be remembered, and what can be compared is not called: a call costs 50 to 100 ns, an attribute 20 to 60.
+
+    __slots__ = ("_bound", "_func", "_kernel", "_lowerings", "_names", "_options", "_recipes", "_signature")
+
+    def __init__(self, kernel: Kernel, signature: Signature, options: Options, names: frozenset[str]) -> None:
+        self._kernel, self._signature, self._options, self._names = kernel, signature, options, names
+        self._func = kernel.func
+        self._bound = dict(options.kwargs)
+        self._lowerings: dict[type, Lowering] = {}
+        self._recipes: dict[tuple[Any, ...], _Recipe | None] = {}  # by look; None: what looks so is unusual
+
+    def __call__(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """Return the outputs as `evaluate` does, or `UNUSUAL`, with nothing done."""
+        if keywords:
+            for name, value in keywords.items():
+                if name not in self._names or type(value) not in _PLAIN:
+                    return UNUSUAL
+        look: list[Any] = []
+        for arg in args:
+            kind = type(arg)
+            if kind is _ndarray:
+                look.append(arg.shape)
+                look.append(arg.dtype)
+            elif kind in _CONSTANTS:
+                look.append(kind)
+            else:
+                return self._run_lent(args, keywords)
+        key = tuple(look)
+        try:
+            recipe = self._recipes[key]
+        except KeyError:
+            return self._run_first(key, args, keywords)
+        if recipe is None:
+            return UNUSUAL
+        if self._bound:
+            keywords = {**self._bound, **keywords}
+        outputs = recipe.run(self._func, args, keywords)
+        return tuple(outputs) if recipe.is_tuple else outputs[0]
+
+    def _run_lent(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """Return the outputs for arrays of another library, where its lowering lends them to the kernel."""
+        lowering = self._lowering(args)
+        lent = None if lowering is None else lowering.lend(args)
+        if lent is None:
+            return UNUSUAL
+        try:
+            recipe = self._recipes[lent.look]
+        except KeyError:
+            return self._run_first(lent.look, args, keywords)
+        if recipe is None:
+            return UNUSUAL
+        outputs = recipe.run(self._func, lent.args, {**self._bound, **keywords})
+        given_back = [lent.give_back(output, position) for position, output in enumerate(outputs)]
+        return tuple(given_back) if recipe.is_tuple else given_back[0]
+
+    def _lowering(self, args: tuple[Any, ...]) -> Lowering | None:
+        """Return the lowering for arrays that are all of one type, which is looked for once; None for a mixture."""
+        kinds = set(map(type, args)) - _CONSTANTS
+        kind = kinds.pop()
+        if kinds or kind in _CONTAINERS:
+            return None
+        if kind not in self._lowerings:
+            try:
+                self._lowerings[kind] = find_lowering(args)
+            except ApplyUfuncError:  # which comes again, on the common road
+                return None
+        return self._lowerings[kind]
+
+    def _run_first(self, key: tuple[Any, ...], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """Return the outputs by the common road, and remember what can be for the next call."""
+        options = dataclasses.replace(self._options, kwargs={**self._bound, **keywords}) if keywords else self._options
+        prepared = prepare(self._kernel, self._signature, args, options)
+        if len(self._recipes) >= _CACHE_SIZE:
+            self._recipes.clear()
+        self._recipes[key] = _make_recipe(prepared) if _is_usual(prepared) else None
+        return prepared.run()
+
+
+_Index: TypeAlias = EllipsisType | tuple[EllipsisType | None, ...]
+"""What makes of an array, as an index, the view that the kernel gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """All that is known of a call before its values are."""
+
+    views: tuple[tuple[int, _Index], ...]  # positions of the arguments that are arrays
+    outputs: tuple[tuple[tuple[int, ...], np.dtype[Any] | None], ...]  # shape and dtype; None: whatever is returned
+    is_tuple: bool  # whether the kernel returns, and the caller gets, a tuple
+    runner: BlockRunner
+    expected: Expectation
+
+    def run(self, func: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any]) -> Sequence[Any]:
+        """Call the kernel on read-only views, and return its outputs, checked."""
+        seen = list(args)
+        for position, index in self.views:
+            seen[position] = seen[position][index]
+            seen[position].setflags(False)
+        try:
+            returned = [func(*seen, **keywords)]  # a list that alone holds it, so that other holders can be told
+            outputs: Any = returned[0] if self.is_tuple else returned
+            if not self._are_usual(outputs) or getrefcount(outputs) != _TWO_HOLDERS:
+                seen.clear()
+                del outputs  # which would count as a holder, as the views would
+                outputs = [unbox(output) for output in own(check_batch(returned.pop(), self.expected))]
+        except Exception as error:
+            self._add_note(error, args)
+            raise
+        return outputs  # type: ignore[no-any-return]  # a list or a tuple
+
+    def _are_usual(self, outputs: Any) -> bool:
+        """Tell outputs that need nothing done: of the right number, shape and dtype, in memory that is theirs alone."""
+        if type(outputs) not in _SEQUENCES or len(outputs) != len(self.outputs):
+            return False
+        for place, (shape, dtype) in enumerate(self.outputs):
+            output = outputs[place]
+            kind = type(output)
+            if kind is _ndarray:
+                if output.shape != shape or not shape or output.base is not None or getrefcount(output) != _TWO_HOLDERS:
+                    return False
+                flags = output.flags
+                if not (flags.owndata and flags.writeable):
+                    return False
+            elif shape or kind not in _NUMBERS:
+                return False
+            if dtype is not None and output.dtype != dtype:
+                return False
+        return True
+
+    def _add_note(self, error: Exception, args: Sequence[Any]) -> None:
+        constants = tuple((position, arg) for position, arg in enumerate(args) if is_constant(arg))
+        arrays = [arg for arg in args if not is_constant(arg)]
+        dataclasses.replace(self.runner, constants=constants).add_note(error, arrays, self.expected)
+
+
+def _is_usual(prepared: Prepared) -> bool:
+    """Tell a call of which the kernel gets views of whole arguments, and whose outputs need no more than a check."""
+    call, layout = prepared.call, prepared.layout
+    is_moved = bool(layout.absent) or any(permutation is not None for permutation in layout.permutations)
+    is_warned = call.dtypes_from == "declared" and call.wanted != call.dtypes
+    return not (is_moved or is_warned or call.plan.is_empty or prepared.lowering.traces(call.kernel))
+
+
+def _make_recipe(prepared: Prepared) -> _Recipe:
+    runner, plan = prepared.call.runner, prepared.call.plan
+    expected = runner.expectation(prepared.arrays)
+    views = tuple((position, _index(plan.inputs[position], plan)) for position in runner.array_positions)
+    shapes = (tuple(size or 0 for size in output.shape) for output in plan.outputs)  # all are known
+    is_tuple = len(plan.outputs) > 1 or plan.signature.always_tuple
+    outputs = tuple(zip(shapes, runner.dtypes or (None,) * len(plan.outputs), strict=True))
+    return _Recipe(views, outputs, is_tuple, dataclasses.replace(runner, constants=()), expected)
+
+
+def _index(operand: Operand | None, plan: Plan) -> _Index:
+    missing = 0 if operand is None else plan.n_loop - operand.n_loop
+    return (None,) * missing + (...,) if missing else ...
+
+
+def _count_two_holders() -> int:
+    """Return what `getrefcount` says of an object that one container holds, and one local name."""
+    container = [object()]
+    local = container[0]
+    return getrefcount(local)
+
+
+_ndarray: Final = np.ndarray
+_CONSTANTS: Final = frozenset({bool, int, float, complex, NoneType})  # those of `is_constant`
+_PLAIN: Final = _CONSTANTS | {str, bytes}
+"""Types of keywords that reach a kernel as they are, and that nobody can change."""
+
+_NUMBERS: Final = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdgFDG")
+_CONTAINERS: Final = frozenset({list, tuple, dict})  # of which it is their parts that decide
+_SEQUENCES: Final = (list, tuple)  # whose parts nobody else holds because of them
+_CACHE_SIZE: Final = 256  # recipes of a gufunc object, each about a kilobyte; all are forgotten when it is full
+_TWO_HOLDERS: Final = _count_two_holders()

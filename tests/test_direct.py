@@ -1,0 +1,368 @@
+"""`applyufunc._direct`: a call of a gufunc object that looks like an earlier one does all that the first one did."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from drawn_calls import drawn_calls
+from drawn_examples import examples
+from hypothesis import given
+
+import applyufunc as au
+from applyufunc import _direct
+from applyufunc._direct import UNUSUAL
+
+ROWS = np.arange(12.0).reshape(4, 3)
+AXES = ("axes", "axis", "keepdims")
+
+
+def dot(x, y):
+    return np.vecdot(x, y)
+
+
+def again(function, *args, **keywords):
+    """Return what the second of two equal calls gives, which must not have taken the common road."""
+    function(*args, **keywords)
+    direct = function._direct(args, keywords)
+    assert direct is not UNUSUAL
+    return direct
+
+
+def outcome(call):
+    """Return what a call gives, or the exception with its notes."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001  # whichever it is
+        return type(error), str(error), getattr(error, "__notes__", [])
+
+
+@examples(150)
+@given(drawn_calls())
+def test_the_second_call_gives_what_a_plain_loop_gives(drawn):
+    bound = {name: value for name, value in drawn.options.items() if name not in AXES}
+    in_call = {name: value for name, value in drawn.options.items() if name in AXES}
+    function = au.gufunc(drawn.signature, **bound)(drawn.kernel)
+    function(*drawn.args, **in_call)
+    results = function(*drawn.args, **in_call)
+    results = results if isinstance(results, tuple) else (results,)
+    for got, expected in zip(results, drawn.expected, strict=True):
+        assert (np.shape(got), got.dtype) == (expected.shape, expected.dtype)
+        assert isinstance(got, np.ndarray if expected.ndim else np.generic)
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [(ROWS, ROWS), (ROWS, ROWS[0]), (ROWS[0], ROWS[1]), (ROWS[:, ::-1], ROWS.astype("f4")), (np.ones((2, 1, 3)), ROWS)],
+    ids=["equal", "broadcast", "one item", "strided", "two broadcast"],
+)
+def test_the_usual_calls_take_the_direct_road(args):
+    calls = []
+    function = au.gufunc("(n),(n)->()")(lambda x, y: calls.append((x.shape, y.shape)) or np.vecdot(x, y))
+    result = again(function, *args)
+    np.testing.assert_array_equal(result, np.vecdot(*args))
+    assert isinstance(result, np.ndarray if np.ndim(np.vecdot(*args)) else np.float64)
+    assert len(calls) == 2
+    assert calls[0] == calls[1]
+    assert len(calls[1][0]) == len(calls[1][1]), "the kernel sees loop dims of equal number"
+
+
+def test_scalars_none_and_keywords_reach_the_kernel_as_they_are():
+    seen = []
+
+    @au.gufunc("(n),(),()->(n)", kwargs={"bound": "b"})
+    def kernel(x, factor, nothing, *, bound=None, shift=0):
+        seen.append((factor, nothing, bound, shift))
+        return x * factor + shift
+
+    again(kernel, ROWS, 2.5, None, shift=1)
+    result = kernel(ROWS, 3.5, None, shift=2)
+    assert seen[1:] == [(2.5, None, "b", 1), (3.5, None, "b", 2)]
+    np.testing.assert_array_equal(result, ROWS * 3.5 + 2)
+
+
+def test_a_scalar_of_another_type_is_another_call():
+    function = au.gufunc("(),()->()", output_dtypes=lambda x, y: x if y is int else np.dtype("f8"))(np.multiply)
+    narrow = ROWS.astype("f4")
+    assert [function(narrow, factor).dtype for factor in (2, 2.0, 2, 2.0)] == ["f4", "f8", "f4", "f8"]
+
+
+def test_several_outputs_come_as_a_tuple():
+    function = au.gufunc("(n)->(),(n)", output_dtypes=[float, "f4"])(lambda x: (x.sum(-1), (2 * x).astype("f4")))
+    total, double = again(function, ROWS)
+    assert (total.tolist(), double.tolist(), double.dtype) == ([3, 12, 21, 30], (2 * ROWS).tolist(), np.float32)
+    assert type(again(au.gufunc("(n)->(),")(lambda x: (x.sum(-1),)), ROWS)) is tuple
+
+
+KEPT = np.zeros((4, 3))
+CONTAINER = [np.zeros((4, 3)), np.zeros((4, 3))]
+FROZEN = np.ones((4, 3))
+FROZEN.flags.writeable = False
+WAYS = {
+    "the argument": ("(n)->(n)", lambda x: x),
+    "a view of the argument": ("(n)->(n)", lambda x: x[..., ::-1]),
+    "an array that is kept": ("(n)->(n)", lambda x: KEPT),
+    "a view of one that is kept": ("(n)->(n)", lambda x: KEPT[...]),
+    "a read-only one that is kept": ("(n)->(n)", lambda x: FROZEN),
+    "a container that is kept": ("(n)->(n),(n)", lambda x: CONTAINER),
+    "one array twice": ("(n)->(n),(n)", lambda x: (x + 0.0,) * 2),
+    "a broadcast one": ("(n)->(n)", lambda x: np.broadcast_to(x[..., :1] + 0.0, x.shape)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_results_share_no_memory(way):
+    signature, kernel = WAYS[way]
+    function = au.gufunc(signature)(kernel)
+    first, second = function(ROWS), again(function, ROWS)
+    results = [array for result in (first, second) for array in (result if isinstance(result, tuple) else (result,))]
+    others = [ROWS, KEPT, FROZEN, *CONTAINER]
+    for place, result in enumerate(results):
+        assert result.flags.writeable
+        assert not any(np.shares_memory(result, other) for other in (*others, *results[:place]))
+
+
+def test_memory_of_the_kernels_own_is_passed_on():
+    made = []
+
+    def kernel(x):
+        made.append((x * 2).__array_interface__["data"][0])
+        result = x * 2
+        made[-1] = result.__array_interface__["data"][0]
+        return result
+
+    result = again(au.gufunc("(n)->(n)")(kernel), ROWS)
+    assert result.__array_interface__["data"][0] == made[-1]
+
+
+def test_a_kernel_cannot_write_into_its_arguments():
+    writes = False
+
+    @au.gufunc("(n)->(n)")
+    def kernel(x):
+        if writes:
+            x[...] = 0
+        return x + 1
+
+    kernel(ROWS)
+    writes = True
+    with pytest.raises(ValueError, match="read-only"):
+        kernel(ROWS)
+
+
+RETURNED = {
+    "too few loop items": lambda x: np.zeros(3),
+    "no loop dims": lambda x: np.zeros(()),
+    "a core dim too many": lambda x: np.zeros((4, 3)),
+    "a dtype that does not cast": lambda x: np.zeros(4, complex),
+    "nothing": lambda x: None,
+    "a tuple": lambda x: (np.zeros(4),),
+    "text": lambda x: "text",
+    "out of range": lambda x: np.full(4, 2**40),
+}
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+@pytest.mark.parametrize("dtype", ["i4", None])
+def test_what_a_kernel_returns_is_refused_as_on_the_common_road(returned, dtype):
+    is_first = True
+
+    def kernel(x):
+        return np.zeros(4, "i4") if is_first else RETURNED[returned](x)
+
+    function = au.gufunc("(n)->()", output_dtypes=dtype)(kernel)
+    function(ROWS)
+    is_first = False
+    by_direct_road = outcome(lambda: function(ROWS))
+    by_common_road = outcome(lambda: au.apply_ufunc(kernel, "(n)->()", ROWS, output_dtypes=dtype))
+    assert str(by_direct_road) == str(by_common_road)
+
+
+@pytest.mark.parametrize("outputs", [(), (np.zeros(4),), (np.zeros(4),) * 3, None, np.zeros((2, 4)), "ab"])
+def test_a_wrong_number_of_outputs_is_refused_as_on_the_common_road(outputs):
+    returned = (np.zeros(4), np.zeros(4))
+    function = au.gufunc("(n)->(),()")(lambda x: returned)
+    function(ROWS)
+    returned = outputs
+    by_direct_road = outcome(lambda: function(ROWS))
+    assert by_direct_road == outcome(lambda: au.apply_ufunc(function.__wrapped__, "(n)->(),()", ROWS))
+    assert by_direct_road[0] is au.OutputShapeError
+
+
+def test_a_value_that_casts_is_cast():
+    values = iter([np.zeros(4, "f8"), np.arange(4, dtype="i2"), [1, 2, 3, 4], np.ones((1,), "f4")])
+    function = au.gufunc("(n),(n)->()", output_dtypes="f8")(lambda x, y: next(values))
+    results = [function(ROWS, ROWS[:1]) for _ in range(3)]
+    assert [(result.dtype, result.tolist()) for result in results[1:]] == [
+        (np.float64, [0, 1, 2, 3]),
+        (np.float64, [1, 2, 3, 4]),
+    ]
+    with pytest.raises(au.OutputShapeError, match="expected 4, kernel returned 1"):
+        function(ROWS, ROWS)
+
+
+def test_an_exception_has_the_note_of_the_common_road():
+    fails = False
+
+    def kernel(x, factor):
+        if fails:
+            raise KeyError("gone")
+        return x * factor
+
+    function = au.gufunc("(n),()->(n)")(kernel)
+    function(ROWS, 2)
+    fails = True
+    by_direct_road = outcome(lambda: function(ROWS, 3))
+    assert by_direct_road == outcome(lambda: au.apply_ufunc(kernel, "(n),()->(n)", ROWS, 3))
+    assert "called with float64(4, 3), 3" in by_direct_road[2][0]
+
+
+UNUSUAL_ARGUMENTS = {
+    "a list": ROWS.tolist(),
+    "a NumPy scalar row": np.ma.masked_array(ROWS, ROWS > 5),
+    "an empty batch": ROWS[:0],
+    "a memory map's kin": memoryview(ROWS),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSUAL_ARGUMENTS)
+def test_unusual_arguments_take_the_common_road(kind):
+    arg = UNUSUAL_ARGUMENTS[kind]
+    function = au.gufunc("(n)->()", output_dtypes=float)(lambda x: x.sum(-1))
+    function(arg)
+    assert function._direct((arg,), {}) is UNUSUAL
+    np.testing.assert_array_equal(function(arg), np.ma.asarray(arg).sum(-1))
+
+
+def test_a_rule_that_is_declared_later_and_other_options_are_heeded():
+    function = au.gufunc("(n)->()", output_dtypes="f8")(lambda x: x.sum(-1))
+    function(ROWS)
+    function.jac(np.ones_like)
+    assert again(function, ROWS).dtype == np.float64
+    assert function.with_options(output_dtypes="c16")(ROWS).dtype == np.complex128
+    assert function(ROWS, axis=0).tolist() == ROWS.sum(0).tolist()
+
+
+def test_a_changed_array_among_the_bound_keywords_is_seen():
+    weights = np.ones(3)
+
+    @au.gufunc("(n)->()", kwargs={"weights": weights})
+    def kernel(x, weights=None):
+        return x @ weights
+
+    kernel(ROWS)
+    weights[0] = 5
+    assert kernel(ROWS).tolist() == (ROWS @ weights).tolist()
+
+
+def test_as_many_recipes_as_documented_are_kept(monkeypatch):
+    monkeypatch.setattr(_direct, "_CACHE_SIZE", 8)
+    function = au.gufunc("(n)->()")(lambda x: x.sum(-1))
+    for size in range(1, 40):
+        assert function(np.ones((2, size))).tolist() == [size] * 2
+        assert len(function._direct._recipes) <= 8
+
+
+def test_nothing_is_kept_alive_after_a_call():
+    function = au.gufunc("(n),()->(n)")(lambda x, y: x + 1)
+    array = np.ones((4, 3))
+    result = again(function, array, 2.0)
+    base, output = weakref.ref(array), weakref.ref(result)
+    del array, result
+    gc.collect()
+    assert base() is output() is None
+
+
+def test_threads_share_what_is_remembered():
+    function = au.gufunc("(n),(n)->()")(dot)
+    arrays = [np.full((size, 3), float(size)) for size in range(1, 9)]
+    wrong = []
+
+    def work():
+        for _ in range(200):
+            wrong.extend(a.shape for a in arrays if not (function(a, a) == 3 * len(a) ** 2).all())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.fixture
+def jax():
+    return pytest.importorskip("jax")
+
+
+def test_jax_arrays_are_lent_to_the_kernel(jax):
+    seen = []
+    function = au.gufunc("(n),(n),()->()")(lambda x, y, z: seen.append((x, y, z)) or np.vecdot(x, y).astype("f8") * z)
+    x, y = jax.numpy.asarray(ROWS, "f4"), jax.numpy.ones(3, "f4")
+    result = again(function, x, y, 2)
+    assert isinstance(result, jax.Array)
+    assert result.dtype == jax.dtypes.canonicalize_dtype("f8")
+    assert not result.weak_type
+    np.testing.assert_array_equal(result, ROWS.sum(-1) * 2)
+    views, expected = seen[-1][:2], (np.asarray(x), np.asarray(y))
+    assert all(np.shares_memory(view, array) for view, array in zip(views, expected, strict=True))
+    assert not any(view.flags.writeable for view in views)
+
+
+def test_jax_results_are_where_the_arguments_are(jax):
+    function = au.gufunc("(n)->(),(n)")(lambda x: (x.sum(-1), x + 1))
+    free, (device, *_) = jax.numpy.asarray(ROWS, "f4"), jax.devices()
+    held = jax.device_put(free, device)
+    for array in (free, held):
+        first, second = function(array), again(function, array)
+        assert [output.committed for output in (*first, *second)] == [array.committed] * 4
+        assert {output.device for output in second} == {device}
+
+
+def test_a_setting_of_jax_makes_another_call(jax):
+    function = au.gufunc("()->()")(lambda x: x * 1.5)
+    array = jax.numpy.arange(3, dtype="i4")
+    with jax.enable_x64(False):
+        assert again(function, array).dtype == np.float32
+    with jax.enable_x64(True):
+        assert again(function, array).dtype == np.float64
+
+
+def test_what_jax_traces_takes_the_common_road(jax):
+    function = au.gufunc("(n)->()", output_dtypes="f4")(lambda x: x.sum(-1))
+    array = jax.numpy.asarray(ROWS, "f4")
+    function(array)
+    np.testing.assert_array_equal(jax.jit(function)(array), ROWS.sum(-1))
+    staged = jax.make_jaxpr(lambda: function(array))()
+    assert staged.eqns, "what is called while JAX traces is staged"
+
+
+@pytest.mark.parametrize("kind", ["weak", "mixed", "half"])
+def test_jax_arguments_that_need_a_closer_look_take_the_common_road(jax, kind):
+    array = jax.numpy.asarray(ROWS, "f4")
+    args = {
+        "weak": (array, jax.numpy.asarray(2.0)),
+        "mixed": (array, np.float32([1, 2, 3])),
+        "half": (array.astype("bfloat16"), 0.1),
+    }[kind]
+    function = au.gufunc("(),()->()", output_dtypes="f4")(np.multiply)
+    function(*args)
+    assert function._direct(args, {}) is UNUSUAL
+
+
+def test_a_note_under_jax_is_that_of_the_common_road(jax):
+    fails = False
+
+    def kernel(x):
+        if fails:
+            raise ZeroDivisionError("by nothing")
+        return x
+
+    function, array = au.gufunc("(n)->(n)")(kernel), jax.numpy.asarray(ROWS, "f4")
+    function(array)
+    fails = True
+    assert outcome(lambda: function(array)) == outcome(lambda: au.apply_ufunc(kernel, "(n)->(n)", array))
