@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ._derivatives import check_rules
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
-from ._explain import explain_call
-from ._explanation import Explanation
 from ._gufunc import read_signature
 from ._kernel import Kernel, function_name, make_kernel, parameters_of
 from ._options import OPTION_NAMES, Options, make_options, split_keywords
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
+
+if TYPE_CHECKING:
+    from ._explanation import Explanation
 
 __all__ = ["apply_ufunc", "explain"]
 
@@ -132,6 +133,8 @@ def explain(
       kernel calls    1, one for each block
       output dtypes   those that the kernel returns
     """
+    from ._explain import explain_call
+
     return explain_call(*_read_call(func, signature, args, options_and_keywords))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,13 +19,15 @@ from ._blocks import BlockRunner, input_shapes, is_constant
 from ._casting import numpy_dtype
 from ._compute_dtype import dtype_for_kernel
 from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
-from ._explanation import DTypeSource, Execution
 from ._kernel import Kernel
 from ._option_values import OutputSizes
 from ._options import Options
 from ._plan import Plan, core_sizes, fix_output_sizes, make_plan
 from ._signature import Signature
 from ._typing import Array, Keywords, Namespace, Shape
+
+if TYPE_CHECKING:
+    from ._explanation import DTypeSource, Execution
 
 __all__ = ["Call", "Lent", "Lowering", "input_dtype", "make_call"]
 

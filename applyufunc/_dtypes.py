@@ -11,18 +11,20 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from ._blocks import BlockRunner
 from ._casting import numpy_dtype
 from ._errors import OptionError, UnknownDTypeError
-from ._explanation import DTypeSource
 from ._identity import IdentityMap, is_plain
 from ._option_values import UpTo
 from ._plan import Operand, Plan
 from ._typing import Array, DType
+
+if TYPE_CHECKING:
+    from ._explanation import DTypeSource
 
 __all__ = ["InputDType", "check_declared", "declared_dtypes", "discovered_dtypes"]
 

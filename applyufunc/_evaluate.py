@@ -16,7 +16,6 @@ import numpy as np
 from ._axes import CoreAxes, find_core_axes, from_core_last, to_core_last
 from ._blocks import is_constant
 from ._call import Call, Lowering, make_call
-from ._core_chunks import in_pieces
 from ._errors import ArgumentError
 from ._kernel import Kernel
 from ._lexer import shortened
@@ -68,7 +67,10 @@ def prepare(
 ) -> Prepared:
     """Return the call of `kernel` on `args`; without `may_try`, dtypes that it takes a call to learn stay unknown."""
     _check_number(args, signature, kernel)
-    kernel = in_pieces(kernel, signature, options)
+    if not isinstance(options.core_chunks, str):
+        from ._core_chunks import in_pieces
+
+        kernel = in_pieces(kernel, signature, options)
     lowering = find_lowering(args)
     converted = lowering.convert(args, options, kernel)
     keywords = convert_keywords(options, kernel, lowering, [arg for arg in converted if not is_constant(arg)])

@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
 from ._direct import UNUSUAL, DirectCalls, direct_calls
 from ._dtypes import check_declared
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
-from ._explain import explain_call
-from ._explanation import Explanation
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
 from ._options import CALL_OPTIONS, OptionKeywords, Options, Parameters, make_options, read_options, split_keywords
 from ._plan import check_output_dims
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
+
+if TYPE_CHECKING:
+    from ._explanation import Explanation
 
 __all__ = ["GUFunc", "gufunc", "read_signature"]
 
@@ -158,6 +159,8 @@ class GUFunc(BoundKernel, Generic[P, R]):
         >>> middle.explain(np.arange(6).reshape(2, 3)).n_calls
         2
         """
+        from ._explain import explain_call
+
         return explain_call(self._kernel, self._signature, args, self._options_with(keywords))
 
     def with_options(self, **options: Unpack[OptionKeywords]) -> GUFunc[P, R]:

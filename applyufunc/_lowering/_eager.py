@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import array_api_compat
 import numpy as np
@@ -17,11 +17,13 @@ from .._blocks import is_constant
 from .._call import Call
 from .._casting import is_array, numpy_dtype
 from .._errors import ArgumentError, OptionError, OutputDTypeError
-from .._explanation import Execution, in_one_block
 from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
 from ._host import as_numpy, check_transfer, library_name, to_host
+
+if TYPE_CHECKING:
+    from .._explanation import Execution
 
 __all__ = [
     "as_block",
@@ -117,6 +119,8 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
     """Say that the kernel gets the whole arrays at once."""
+    from .._explanation import in_one_block
+
     _check_held(call, arrays)
     return in_one_block(call.plan, call.runner.array_positions, "direct")
 
