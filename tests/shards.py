@@ -269,6 +269,7 @@ RULES = {
     "jac": {"jac": lambda x, w: (note(x, w), np.broadcast_to(w, x.shape), x)[1:]},
     "vjp": {"vjp": lambda x, w, ct: (note(x, w, ct), w * ct[..., None], x * ct[..., None])[1:]},
 }
+RULES["jac and jvp"] = RULES["jac"] | {"jvp": lambda x, w, dx, dw: (w * dx + x * dw).sum(-1)}
 
 
 def differentiated(name, rules, place, transform=lambda function, mesh: function):

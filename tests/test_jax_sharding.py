@@ -71,7 +71,7 @@ EXPECTED = {
 # The kernel runs once for each shard, and so does its derivative; cotangents of what is everywhere are summed.
 BY_JAC = "16 x (4, 6, 5) (1, 1, 5)"
 BY_VJP = "16 x (4, 6, 5) (1, 1, 5) or (4, 6, 5) (1, 1, 5) (4, 6)"
-for calls, rules in ((BY_JAC, "jac"), (BY_VJP, "vjp")):
+for calls, rules in ((BY_JAC, "jac"), (BY_VJP, "vjp"), (BY_JAC, "jac and jvp")):
     for scenario in ("gradient", "gradient of vmap", "gradient of shard_map"):
         EXPECTED[f"{scenario} by {rules}"] = calls, "d", ""
     for scenario in ("gradient of what is everywhere", "gradient of shard_map of what is everywhere"):
