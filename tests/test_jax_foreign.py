@@ -138,9 +138,9 @@ def test_after_the_first_call_a_kernel_reads_the_arrays_where_they_are():
 def test_outputs_of_a_ufunc_are_written_where_they_belong():
     from applyufunc._lowering._jax._filling import make_filler
 
-    def filler(func, dtype, *blocks, signature="(),()->()"):
-        runner = BlockRunner(make_kernel(func, Options()), Signature.parse(signature), (), {}, (), (np.dtype(dtype),))
-        return make_filler(runner, blocks)
+    def filler(func, dtype, *blocks, **options):
+        kernel = make_kernel(func, Options(**options))
+        return make_filler(BlockRunner(kernel, Signature.parse("(),()->()"), (), {}, (), (np.dtype(dtype),)), blocks)
 
     x, y = np.ones((2, 3), "f4"), np.arange(3, dtype="f4")
     output = np.zeros((2, 3), "f4")
@@ -151,6 +151,13 @@ def test_outputs_of_a_ufunc_are_written_where_they_belong():
     assert not filler(np.add, "f8", x, y).is_ufunc  # cast, and checked
     assert not filler(np.add, "i2", y.astype("i4"), y.astype("i4")).is_ufunc
     assert not filler(lambda a, b: a + b, "f4", x, y).is_ufunc
+    assert not filler(np.add, "f4", x, y, thread_safe=False).is_ufunc  # takes turns
+
+
+def test_outputs_of_a_gufunc_are_checked_under_jit():
+    f = jax.jit(au.gufunc("(),()->()", output_dtypes="f4")(np.vecdot))
+    with pytest.raises(au.OutputShapeError, match="is a core dimension missing from the signature"), au.reraise():
+        jax.block_until_ready(f(np.ones((3, 3), "f4"), np.ones((3, 3), "f4")))
 
 
 DTYPES = [

@@ -29,7 +29,7 @@ from ._guard import without_jax
 from ._identity import Identified, identify
 from ._partition import call_per_shard
 from ._self_test import why_unavailable
-from ._states import Run as RunIdentified
+from ._states import RunIdentified
 from ._types import output_types
 from ._varying import vary_alike
 from ._xla_abi import DTYPES

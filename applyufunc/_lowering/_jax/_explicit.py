@@ -23,12 +23,12 @@ from ..._plan import Plan
 from ..._typing import Array
 from ._cuts import Cut, Wish, array_operands, cut_as_wished, cut_evenly, independent_sizes, wishes
 from ._identity import Identified
-from ._states import Run, run_on_shard
+from ._states import RunIdentified, run_on_shard
 
 __all__ = ["call_on_typed_shards"]
 
 
-def call_on_typed_shards(run: Run, identified: Identified, *arrays: Array) -> tuple[Array, ...]:
+def call_on_typed_shards(run: RunIdentified, identified: Identified, *arrays: Array) -> tuple[Array, ...]:
     """Return the outputs of a call for each shard, where types have shards; of a call on whole arrays elsewhere."""
     runner = identified.runner
     plan = runner.plan(arrays)

@@ -31,13 +31,13 @@ from ._cuts import Cut, reduced_dims
 from ._identity import Identified, identify
 from ._xla_abi import DTYPES
 
-__all__ = ["Run", "run_on_shard"]
+__all__ = ["RunIdentified", "run_on_shard"]
 
-Run: TypeAlias = Callable[..., tuple[Array, ...]]
+RunIdentified: TypeAlias = Callable[..., tuple[Array, ...]]
 """What runs the kernel of an `Identified` on traced arrays: once, on whatever shapes they have."""
 
 
-def run_on_shard(run: Run, identified: Identified, plan: Plan, cut: Cut, *shards: Array) -> tuple[Array, ...]:
+def run_on_shard(run: RunIdentified, identified: Identified, plan: Plan, cut: Cut, *shards: Array) -> tuple[Array, ...]:
     """Return one device's outputs for its shards; `plan` is that of the whole arrays."""
     runner = identified.runner
     reduced = reduced_dims(runner)
