@@ -495,6 +495,12 @@ def test_a_check_is_not_lost_when_a_part_of_the_result_is_used():
         jax.block_until_ready(jax.jit(lambda x: f(x)[:1])(jnp.array([3.0, -1.0])))
 
 
+@pytest.mark.parametrize("callback", ["ffi", "pure_callback"])
+def test_checks_of_a_result_that_is_not_used_never_run(callback):
+    f = au.gufunc("(n)->()", output_dtypes=float, callback=callback)(boom)
+    np.testing.assert_array_equal(jax.jit(lambda x: (f(x), x)[1])(jnp.ones(3)), [1, 1, 1])
+
+
 def test_shapes_that_do_not_fit_are_refused_while_tracing():
     f = au.gufunc("(n),(n)->()", output_dtypes=float)(boom)
     with pytest.raises(au.DimensionError, match="core dimension 'n' is 3 in argument 0 and 1 in argument 1"):

@@ -53,6 +53,11 @@ def test_a_program_for_the_cpu_has_the_fast_call_alone():
     assert [name.partition("(")[0] for name in slow] == ["@xla_ffi_python_cpu_callback"]
 
 
+def test_a_traced_call_has_a_callback_of_jax_for_other_platforms():
+    calls = re.findall(r"\b(ffi_call|pure_callback)\[", str(jax.make_jaxpr(scalar_function(np.sqrt))(jnp.ones(3))))
+    assert sorted(set(calls)) == ["ffi_call", "pure_callback"]
+
+
 def scale_and_find(x, y):
     return x * y[..., None], x.argmax(axis=-1)
 
@@ -75,7 +80,9 @@ def test_fast_call_is_refused_where_it_cannot_be_had():
     same = scalar_function(jnp.sqrt, callback="ffi", kernel_arrays="same")
     with pytest.raises(au.OptionError, match="callback='ffi' cannot be had for kernel 'sqrt': a kernel that takes JAX"):
         jax.jit(same)(jnp.ones(3))
-    with pytest.raises(au.OptionError, match="kernel '<lambda>': dtype int4"):
+    with pytest.raises(
+        au.OptionError, match=r"kernel '<lambda>': dtype int4 .*; callback='auto' takes jax\.pure_callback"
+    ):
         jax.jit(scalar_function(lambda x: x * 1.0, callback="ffi"))(jnp.ones(3, "int4"))
 
 
