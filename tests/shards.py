@@ -299,6 +299,12 @@ def differentiated(name, rules, place, transform=lambda function, mesh: function
         return jax.jit(jax.grad(loss, place)), put(X, P("d"), mesh), put(W, P(), mesh)
 
 
+@scenario("forward derivative", (X * W).sum(-1))
+def _(mesh):
+    function = dot.with_options(**RULES["jac"])
+    return jax.jit(lambda x, w: jax.jvp(lambda x: function(x, w), (x,), (x,))[1]), put(X, P("d"), mesh), W
+
+
 def inside(function, mesh):
     return jax.shard_map(function, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"))
 

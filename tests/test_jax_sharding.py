@@ -61,6 +61,7 @@ EXPECTED = {
     "shard_map with pure_callback": BY_BOTH,
     "shard_map over one axis with pure_callback": BY_BOTH,
     "vmap of shard_map": ("8 x (6, 4, 5) (1, 1, 5)", "d", ""),
+    "forward derivative": BY_D,
     "reduction": ("8 x (4, 6, 4) (1, 1, 4)", "d", STATES),
     "reduction along both axes": ("8 x (16, 6, 1) (1, 1, 1)", "", STATES),
     "eager reduction": ("8 x (4, 6, 4) (1, 1, 4)", "d", ""),

@@ -5,7 +5,8 @@ the result's type has to say how it is cut, and in a ``shard_map`` of the caller
 callback cannot be: both are given to each device on its own. Elsewhere the function is what it was.
 
 Names of JAX: `jax.shard_map`, `jax.typeof`, `jax.sharding.reshard`, `jax.sharding.get_abstract_mesh`,
-`jax.sharding.AxisType`, `jax.sharding.NamedSharding` (tried with 0.10.2 and 0.12.0).
+`jax.sharding.AxisType`, `jax.sharding.NamedSharding`; ``sharding`` of types, ``manual_axes`` and ``auto_axes`` of
+meshes (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
