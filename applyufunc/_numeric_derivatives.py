@@ -19,13 +19,6 @@ from ._plan import make_plan
 
 __all__ = ["NumericJacobian"]
 
-_Block: TypeAlias = np.ndarray[Any, Any]
-_Blocks: TypeAlias = dict[int, _Block]  # by position of the argument
-
-_STEP: Final = 1e-30  # of the imaginary part; its square vanishes beside any real part
-_RELATIVE: Final = float(np.cbrt(np.finfo(np.float64).eps))  # balances rounding and the third derivative
-_BYTES: Final = 16 * 2**20  # bytes of the changed argument that one call of the kernel gets
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumericJacobian:
@@ -115,3 +108,11 @@ def _check_complex(outputs: Sequence[_Block], argument: int) -> None:
             f"complex-step: kernel returned no complex output for a complex argument {argument}, so that it cannot be "
             f"differentiated so: pass jac='finite-difference', or a kernel for jac, vjp or jvp"
         )
+
+
+_Block: TypeAlias = np.ndarray[Any, Any]
+_Blocks: TypeAlias = dict[int, _Block]  # by position of the argument
+
+_STEP: Final = 1e-30  # of the imaginary part; its square vanishes beside any real part
+_RELATIVE: Final = float(np.cbrt(np.finfo(np.float64).eps))  # balances rounding and the third derivative
+_BYTES: Final = 16 * 2**20  # bytes of the changed argument that one call of the kernel gets

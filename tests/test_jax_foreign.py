@@ -53,6 +53,11 @@ def test_a_program_for_the_cpu_has_the_fast_call_alone():
     assert [name.partition("(")[0] for name in slow] == ["@xla_ffi_python_cpu_callback"]
 
 
+def test_a_traced_call_has_a_callback_of_jax_for_other_platforms():
+    calls = re.findall(r"\b(ffi_call|pure_callback)\[", str(jax.make_jaxpr(scalar_function(np.sqrt))(jnp.ones(3))))
+    assert sorted(set(calls)) == ["ffi_call", "pure_callback"]
+
+
 def scale_and_find(x, y):
     return x * y[..., None], x.argmax(axis=-1)
 
@@ -75,7 +80,9 @@ def test_fast_call_is_refused_where_it_cannot_be_had():
     same = scalar_function(jnp.sqrt, callback="ffi", kernel_arrays="same")
     with pytest.raises(au.OptionError, match="callback='ffi' cannot be had for kernel 'sqrt': a kernel that takes JAX"):
         jax.jit(same)(jnp.ones(3))
-    with pytest.raises(au.OptionError, match="kernel '<lambda>': dtype int4"):
+    with pytest.raises(
+        au.OptionError, match=r"kernel '<lambda>': dtype int4 .*; callback='auto' takes jax\.pure_callback"
+    ):
         jax.jit(scalar_function(lambda x: x * 1.0, callback="ffi"))(jnp.ones(3, "int4"))
 
 
@@ -138,9 +145,9 @@ def test_after_the_first_call_a_kernel_reads_the_arrays_where_they_are():
 def test_outputs_of_a_ufunc_are_written_where_they_belong():
     from applyufunc._lowering._jax._filling import make_filler
 
-    def filler(func, dtype, *blocks, signature="(),()->()"):
-        runner = BlockRunner(make_kernel(func, Options()), Signature.parse(signature), (), {}, (), (np.dtype(dtype),))
-        return make_filler(runner, blocks)
+    def filler(func, dtype, *blocks, **options):
+        kernel = make_kernel(func, Options(**options))
+        return make_filler(BlockRunner(kernel, Signature.parse("(),()->()"), (), {}, (), (np.dtype(dtype),)), blocks)
 
     x, y = np.ones((2, 3), "f4"), np.arange(3, dtype="f4")
     output = np.zeros((2, 3), "f4")
@@ -151,6 +158,13 @@ def test_outputs_of_a_ufunc_are_written_where_they_belong():
     assert not filler(np.add, "f8", x, y).is_ufunc  # cast, and checked
     assert not filler(np.add, "i2", y.astype("i4"), y.astype("i4")).is_ufunc
     assert not filler(lambda a, b: a + b, "f4", x, y).is_ufunc
+    assert not filler(np.add, "f4", x, y, thread_safe=False).is_ufunc  # takes turns
+
+
+def test_outputs_of_a_gufunc_are_checked_under_jit():
+    f = jax.jit(au.gufunc("(),()->()", output_dtypes="f4")(np.vecdot))
+    with pytest.raises(au.OutputShapeError, match="is a core dimension missing from the signature"), au.reraise():
+        jax.block_until_ready(f(np.ones((3, 3), "f4"), np.ones((3, 3), "f4")))
 
 
 DTYPES = [

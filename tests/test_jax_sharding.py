@@ -49,6 +49,9 @@ EXPECTED = {
     "bfloat16": ("8 x (4, 6, 5)", "d", ""),
     "dtypes not given": BY_D,
     "no jit at all": ON_ONE,
+    "result in use": BY_D,
+    "result of pure_callback in use": ("1 x (16, 6, 5) (1, 1, 5)", "", ""),
+    "pmap": ("8 x (6, 5) (1, 5)", "", ""),
     "pure_callback": ("1 x (16, 6, 5) (1, 1, 5)", "", f"{GATHERED}, f32 all-reduce"),
     "eager pure_callback": ON_ONE,
     "shard_map": BY_BOTH,
@@ -58,6 +61,7 @@ EXPECTED = {
     "shard_map with pure_callback": BY_BOTH,
     "shard_map over one axis with pure_callback": BY_BOTH,
     "vmap of shard_map": ("8 x (6, 4, 5) (1, 1, 5)", "d", ""),
+    "forward derivative": BY_D,
     "reduction": ("8 x (4, 6, 4) (1, 1, 4)", "d", STATES),
     "reduction along both axes": ("8 x (16, 6, 1) (1, 1, 1)", "", STATES),
     "eager reduction": ("8 x (4, 6, 4) (1, 1, 4)", "d", ""),
@@ -71,7 +75,7 @@ EXPECTED = {
 # The kernel runs once for each shard, and so does its derivative; cotangents of what is everywhere are summed.
 BY_JAC = "16 x (4, 6, 5) (1, 1, 5)"
 BY_VJP = "16 x (4, 6, 5) (1, 1, 5) or (4, 6, 5) (1, 1, 5) (4, 6)"
-for calls, rules in ((BY_JAC, "jac"), (BY_VJP, "vjp")):
+for calls, rules in ((BY_JAC, "jac"), (BY_VJP, "vjp"), (BY_JAC, "jac and jvp")):
     for scenario in ("gradient", "gradient of vmap", "gradient of shard_map"):
         EXPECTED[f"{scenario} by {rules}"] = calls, "d", ""
     for scenario in ("gradient of what is everywhere", "gradient of shard_map of what is everywhere"):

@@ -3,8 +3,8 @@
 In: a function of traced arrays that runs a kernel. Out: the same function, under rules that run derivative kernels as
 calls of their own. Knows nothing of callbacks: what runs a call comes in as a function.
 
-Names of JAX that this relies on beyond the documented ones, seen in 0.10.2 and 0.12.0.1:
-`jax.custom_derivatives.SymbolicZero`, `zero_from_primal`.
+Names of JAX: `jax.custom_jvp`, `jax.custom_derivatives.SymbolicZero`, ``zero_from_primal``; `jax.interpreters.ad.Zero`,
+``instantiate_zeros`` (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero, zero_from_primal
+from jax.interpreters import ad
 
 from ..._blocks import BlockRunner, input_shapes
 from ..._call import Call
@@ -180,7 +181,8 @@ class _Linear:
             found = self._contract(jacobian, dict(zip(targets, tangents, strict=True)))
             return [jnp.broadcast_to(found[place], outputs[place].shape) for place in self.smooth_outputs]
 
-        _, pull = jax.vjp(push, *(jnp.zeros(target.shape, target.dtype) for target in targets.values()))
+        # Zeros of the whole type: what lies or varies otherwise than the argument has another transpose.
+        _, pull = jax.vjp(push, *(ad.instantiate_zeros(ad.Zero(target)) for target in targets.values()))
         return dict(zip(targets, pull(list(cotangents)), strict=True))
 
     def _outputs_of(

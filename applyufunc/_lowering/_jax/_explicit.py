@@ -5,7 +5,8 @@ the result's type has to say how it is cut, and in a ``shard_map`` of the caller
 callback cannot be: both are given to each device on its own. Elsewhere the function is what it was.
 
 Names of JAX: `jax.shard_map`, `jax.typeof`, `jax.sharding.reshard`, `jax.sharding.get_abstract_mesh`,
-`jax.sharding.AxisType`, `jax.sharding.NamedSharding` (tried with 0.10.2 and 0.12.0).
+`jax.sharding.AxisType`, `jax.sharding.NamedSharding`; ``sharding`` of types, ``manual_axes`` and ``auto_axes`` of
+meshes (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from ..._plan import Plan
 from ..._typing import Array
 from ._cuts import Cut, Wish, array_operands, cut_as_wished, cut_evenly, independent_sizes, wishes
 from ._identity import Identified
-from ._states import Run, run_on_shard
+from ._states import RunIdentified, run_on_shard
 
 __all__ = ["call_on_typed_shards"]
 
 
-def call_on_typed_shards(run: Run, identified: Identified, *arrays: Array) -> tuple[Array, ...]:
+def call_on_typed_shards(run: RunIdentified, identified: Identified, *arrays: Array) -> tuple[Array, ...]:
     """Return the outputs of a call for each shard, where types have shards; of a call on whole arrays elsewhere."""
     runner = identified.runner
     plan = runner.plan(arrays)

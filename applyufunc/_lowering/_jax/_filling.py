@@ -99,9 +99,12 @@ def _is_called_as_it_is(runner: BlockRunner, expected: Expectation) -> bool:
 
 
 def _is_plain_ufunc(runner: BlockRunner, blocks: Sequence[Array]) -> bool:
-    """Tell one of NumPy's ufuncs whose outputs have the declared dtypes by themselves, so that none has to be cast."""
+    """Tell a ufunc that has outputs of the declared dtypes and of the loop's shape by itself, and takes no turns."""
     func, signature = runner.kernel.func, runner.signature
-    if not isinstance(func, np.ufunc) or runner.keywords or any((*signature.inputs, *signature.outputs)):
+    has_core_dims = any((*signature.inputs, *signature.outputs))
+    if not isinstance(func, np.ufunc) or has_core_dims or runner.keywords or not runner.kernel.thread_safe:
+        return False
+    if func.signature is not None:  # a gufunc, which would stretch an output that has lost loop dims
         return False
     args = runner.insert_constants(blocks)
     dtypes: list[Any] = [type(arg) if is_constant(arg) else arg.dtype for arg in args]
