@@ -878,3 +878,10 @@ def test_rules_that_no_call_could_use_are_refused(options, words):
         au.apply_ufunc(power, "(n),(n)->()", X, Y, **options)
     with pytest.raises(au.OptionError, match=words):
         power_with().with_options(**options)
+
+
+@pytest.mark.parametrize("step", ["complex-step", "finite-difference"])
+def test_second_derivatives_of_a_numeric_one_are_refused_with_the_cure(step):
+    squares = au.gufunc("(n)->()", output_dtypes="f4", jac=step)(lambda x: (x**2).sum(-1))
+    with pytest.raises(TypeError, match=f"found by jac='{step}', which gives first derivatives alone"):
+        jax.hessian(squares)(jnp.ones(3, "f4"))

@@ -25,6 +25,7 @@ from ..._call import Call
 from ..._derivatives import Derivatives, Rule, rule_kernel, rule_runner
 from ..._errors import ArgumentError
 from ..._kernel import Kernel
+from ..._numeric_derivatives import NumericJacobian
 from ..._plan import make_plan
 from ..._typing import Array, Staged
 from ._tangents import push_tangents
@@ -81,6 +82,11 @@ class _Linear:
         self, primals: Sequence[Array], outputs: Sequence[Array], tangents: Sequence[Array], active: tuple[int, ...]
     ) -> Sequence[Array]:
         """Return the tangents of the smooth outputs, such that JAX can turn them round as far as there are rules."""
+        if isinstance(self._runner.kernel.func, NumericJacobian):
+            raise self._refusal(
+                f"is found by jac={self._runner.kernel.func.step!r}, which gives first derivatives alone: for others, "
+                f"give the kernel itself a kernel for jac=, vjp= or jvp=, which may have rules of its own"
+            )
         if not self._derivatives.rules:
             raise self._refusal(
                 f"runs on the host and has no derivative, but is differentiated with respect to argument(s) "
