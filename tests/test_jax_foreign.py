@@ -275,13 +275,55 @@ def test_an_exception_that_holds_an_argument_arrives_as_text():
         jax.block_until_ready(f(-jnp.ones(2)))
 
 
+@pytest.mark.parametrize("callback", ROUTES)
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_exceptions_that_end_a_program_do_not_pass_for_success(error):
+def test_exceptions_that_end_a_program_do_not_pass_for_success(error, callback):
     def kernel(x):
         raise error
 
-    with pytest.raises(jax.errors.JaxRuntimeError, match=f"kernel 'kernel' failed with {type(error).__name__}"):
-        jax.block_until_ready(jax.jit(scalar_function(kernel))(jnp.ones(2)))
+    f = jax.jit(au.gufunc("()->()", output_dtypes=float, callback=callback)(kernel))
+    words = f"kernel 'kernel' failed with {type(error).__name__}"
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=words):
+        jax.block_until_ready(f(jnp.ones(2)))
+    with pytest.raises(type(error)), au.reraise():
+        jax.block_until_ready(f(jnp.ones(2)))
+
+
+class HoldingError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class OddMembersError(HoldingError):
+    exceptions = 3  # no group of exceptions
+
+
+@pytest.mark.parametrize("kind", [HoldingError, OddMembersError])
+def test_an_exception_that_holds_an_argument_and_has_no_text_is_named(kind):
+    def kernel(x):
+        if x.min() < 0:
+            raise kind(x)
+        return x
+
+    f = jax.jit(scalar_function(kernel))
+    jax.block_until_ready(f(jnp.ones(2)))
+    words = rf"kernel 'kernel' failed with KernelError: {kind.__name__}: \(its text raised RuntimeError\)"
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=words):
+        jax.block_until_ready(f(-jnp.ones(2)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_nobody_can_write_into_an_argument_at_the_first_call_or_later(dtype):
+    def kernel(x):
+        while isinstance(x, np.ndarray):
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                x.flags.writeable = True
+            x = x.base
+        return np.ones(2, dtype)
+
+    f = jax.jit(au.gufunc("(n)->(n)", output_dtypes=dtype, callback="ffi")(kernel))
+    for _ in range(3):
+        jax.block_until_ready(f(jnp.ones(2, dtype)))
 
 
 @pytest.mark.parametrize("callback", ROUTES)
