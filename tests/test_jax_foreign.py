@@ -336,6 +336,39 @@ def test_reraise_knows_the_error_of_several_results_waited_for_at_once(callback)
         jax.block_until_ready(f(jnp.ones((200, 1000))))
 
 
+# The end of the process
+
+
+def test_a_process_ends_well_while_a_daemon_thread_runs_a_kernel():
+    assert run(
+        """
+        import threading, time
+        import numpy as np, jax, applyufunc as au
+        started = threading.Event()
+        def kernel(x):
+            started.set()
+            time.sleep(0.5)
+            return x
+        f = jax.jit(au.gufunc("()->()", output_dtypes=float, callback="ffi")(kernel))
+        threading.Thread(target=f, args=(np.ones(3, "f4"),), daemon=True).start()
+        started.wait(60)
+        print("main_is_over")
+        """
+    ) == ["main_is_over"]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_thread_that_calls_for_ever_does_not_keep_the_process(devices, monkeypatch):
+    from applyufunc._lowering._jax import _exit
+
+    monkeypatch.setattr(_exit, "_PATIENCE", 0.3)
+    monkeypatch.setattr(jax, "local_devices", lambda backend: [None] * devices)
+    monkeypatch.setitem(_exit.running, -1, object())
+    started = time.monotonic()
+    _exit._wait()
+    assert 0.3 <= time.monotonic() - started < 30
+
+
 # JAX inside a kernel
 
 
