@@ -525,6 +525,25 @@ def test_an_exported_program_runs_with_sizes_that_it_did_not_know():
         np.testing.assert_array_equal(jax.jit(exported.call)(jnp.ones((n, 3))), [3] * n)
 
 
+@pytest.mark.parametrize(
+    ("signature", "kernel"),
+    [
+        ("(n)->(2*n)", lambda x: np.concatenate([x, x], -1)),
+        ("(n)->(n-1)", np.diff),
+        ("(n)->(n//2)", lambda x: x[..., : x.shape[-1] // 2]),
+    ],
+)
+def test_an_exported_program_computes_sizes_of_outputs(signature, kernel):
+    from jax import export
+
+    leave = [export.DisabledSafetyCheck.custom_call("applyufunc.call")]
+    f = jax.jit(au.gufunc(signature, output_dtypes=float)(kernel))
+    exported = export.export(f, disabled_checks=leave)(jax.ShapeDtypeStruct(export.symbolic_shape("b,n"), "f4"))
+    for shape in ((1, 1), (2, 5)):
+        x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+        np.testing.assert_array_equal(exported.call(x), kernel(x))
+
+
 # Batches
 
 
