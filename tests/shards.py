@@ -309,7 +309,18 @@ def inside(function, mesh):
     return jax.shard_map(function, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"))
 
 
+def differentiated_by_core_dim(rules):
+    """Have a derivative taken by what is cut along a core dim, which the kernel and its rule get whole."""
+
+    @scenario(f"gradient along a core dim by {rules}", 2 * (Y * V).sum(-1)[..., None] * V)
+    def _(mesh):
+        function = dot.with_options(**RULES[rules])
+        grad = jax.grad(lambda y, v: (function(y, v) ** 2).sum())
+        return jax.jit(grad), put(Y, P(None, "e", "d"), mesh), put(V, P("d"), mesh)
+
+
 for _rules in RULES:
+    differentiated_by_core_dim(_rules)
     differentiated("gradient", _rules, 0)
     differentiated("gradient of what is everywhere", _rules, 1)
     differentiated("gradient of vmap", _rules, 0, lambda function, mesh: jax.vmap(function, (0, None)))

@@ -894,6 +894,58 @@ def test_an_exception_that_refuses_attributes_and_text_is_restored():
         jax.block_until_ready(jax.jit(au.gufunc("(n)->()", output_dtypes=float)(kernel))(jnp.ones((2, 3))))
 
 
+class InterruptedTextError(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
+class OddNotesError(Exception):
+    __notes__ = 3
+
+
+@pytest.mark.parametrize("callback", ["ffi", "pure_callback"])
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("one\0two"), r"ValueError: one\\x00two"),
+        (ValueError("no UTF-8: \ud800"), "ValueError: no UTF-8: "),  # of which pure_callback made a dead process
+        (InterruptedTextError(), r"InterruptedTextError: \(its text raised KeyboardInterrupt\)"),
+        (OddNotesError("text"), "OddNotesError: text"),
+    ],
+)
+def test_an_exception_with_an_odd_text_is_named_and_restored(error, words, callback):
+    def kernel(x):
+        raise error
+
+    f = jax.jit(au.gufunc("(n)->()", output_dtypes=float, callback=callback)(kernel))
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=f"kernel 'kernel' failed with {words}"):
+        jax.block_until_ready(f(jnp.ones((2, 3))))
+    with pytest.raises(type(error)) as caught, au.reraise():
+        jax.block_until_ready(f(jnp.ones((2, 3))))
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("call", [jax.jit, lambda f: f])
+def test_reraise_takes_the_outer_of_two_kernels_that_fail(call):
+    inner = jax.jit(au.gufunc("(n)->()", output_dtypes=float)(boom))
+
+    @au.gufunc("(n)->()", output_dtypes=float, kernel_arrays="same")
+    def words(x):
+        try:
+            return jax.block_until_ready(inner(x))
+        except jax.errors.JaxRuntimeError as error:
+            raise LookupError(f"inner: {error}") from None
+
+    @au.gufunc("(n)->()", output_dtypes=float, kernel_arrays="same")
+    def passed_on(x):
+        return jax.block_until_ready(inner(x))
+
+    with pytest.raises(LookupError, match=r"inner: .*KeyError: 'boom'"), au.reraise():
+        jax.block_until_ready(call(words)(jnp.ones((2, 3))))
+    with pytest.raises(KeyError, match="boom"), au.reraise():
+        jax.block_until_ready(call(passed_on)(jnp.ones((2, 3))))
+
+
 def test_arrays_of_two_devices_are_refused_by_name():
     assert run(
         """

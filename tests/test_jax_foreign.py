@@ -289,13 +289,55 @@ def test_an_exception_that_holds_an_argument_arrives_as_text():
         jax.block_until_ready(f(-jnp.ones(2)))
 
 
+@pytest.mark.parametrize("callback", ROUTES)
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_exceptions_that_end_a_program_do_not_pass_for_success(error):
+def test_exceptions_that_end_a_program_do_not_pass_for_success(error, callback):
     def kernel(x):
         raise error
 
-    with pytest.raises(jax.errors.JaxRuntimeError, match=f"kernel 'kernel' failed with {type(error).__name__}"):
-        jax.block_until_ready(jax.jit(scalar_function(kernel))(jnp.ones(2)))
+    f = jax.jit(au.gufunc("()->()", output_dtypes=float, callback=callback)(kernel))
+    words = f"kernel 'kernel' failed with {type(error).__name__}"
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=words):
+        jax.block_until_ready(f(jnp.ones(2)))
+    with pytest.raises(type(error)), au.reraise():
+        jax.block_until_ready(f(jnp.ones(2)))
+
+
+class HoldingError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class OddMembersError(HoldingError):
+    exceptions = 3  # no group of exceptions
+
+
+@pytest.mark.parametrize("kind", [HoldingError, OddMembersError])
+def test_an_exception_that_holds_an_argument_and_has_no_text_is_named(kind):
+    def kernel(x):
+        if x.min() < 0:
+            raise kind(x)
+        return x
+
+    f = jax.jit(scalar_function(kernel))
+    jax.block_until_ready(f(jnp.ones(2)))
+    words = rf"kernel 'kernel' failed with KernelError: {kind.__name__}: \(its text raised RuntimeError\)"
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=words):
+        jax.block_until_ready(f(-jnp.ones(2)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_nobody_can_write_into_an_argument_at_the_first_call_or_later(dtype):
+    def kernel(x):
+        while isinstance(x, np.ndarray):
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                x.flags.writeable = True
+            x = x.base
+        return np.ones(2, dtype)
+
+    f = jax.jit(au.gufunc("(n)->(n)", output_dtypes=dtype, callback="ffi")(kernel))
+    for _ in range(3):
+        jax.block_until_ready(f(jnp.ones(2, dtype)))
 
 
 @pytest.mark.parametrize("callback", ROUTES)
@@ -306,6 +348,39 @@ def test_reraise_knows_the_error_of_several_results_waited_for_at_once(callback)
     f = jax.jit(au.gufunc("()->(),()", output_dtypes=(float, float), callback=callback)(kernel))
     with pytest.raises(KeyError, match="boom"), au.reraise():
         jax.block_until_ready(f(jnp.ones((200, 1000))))
+
+
+# The end of the process
+
+
+def test_a_process_ends_well_while_a_daemon_thread_runs_a_kernel():
+    assert run(
+        """
+        import threading, time
+        import numpy as np, jax, applyufunc as au
+        started = threading.Event()
+        def kernel(x):
+            started.set()
+            time.sleep(0.5)
+            return x
+        f = jax.jit(au.gufunc("()->()", output_dtypes=float, callback="ffi")(kernel))
+        threading.Thread(target=f, args=(np.ones(3, "f4"),), daemon=True).start()
+        started.wait(60)
+        print("main_is_over")
+        """
+    ) == ["main_is_over"]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_thread_that_calls_for_ever_does_not_keep_the_process(devices, monkeypatch):
+    from applyufunc._lowering._jax import _exit
+
+    monkeypatch.setattr(_exit, "_PATIENCE", 0.3)
+    monkeypatch.setattr(jax, "local_devices", lambda backend: [None] * devices)
+    monkeypatch.setitem(_exit.running, -1, object())
+    started = time.monotonic()
+    _exit._wait()
+    assert 0.3 <= time.monotonic() - started < 30
 
 
 # JAX inside a kernel
@@ -462,6 +537,25 @@ def test_an_exported_program_runs_with_sizes_that_it_did_not_know():
     exported = export.export(f, disabled_checks=leave)(jax.ShapeDtypeStruct((size, 3), "f4"))
     for n in (1, 4):
         np.testing.assert_array_equal(jax.jit(exported.call)(jnp.ones((n, 3))), [3] * n)
+
+
+@pytest.mark.parametrize(
+    ("signature", "kernel"),
+    [
+        ("(n)->(2*n)", lambda x: np.concatenate([x, x], -1)),
+        ("(n)->(n-1)", np.diff),
+        ("(n)->(n//2)", lambda x: x[..., : x.shape[-1] // 2]),
+    ],
+)
+def test_an_exported_program_computes_sizes_of_outputs(signature, kernel):
+    from jax import export
+
+    leave = [export.DisabledSafetyCheck.custom_call("applyufunc.call")]
+    f = jax.jit(au.gufunc(signature, output_dtypes=float)(kernel))
+    exported = export.export(f, disabled_checks=leave)(jax.ShapeDtypeStruct(export.symbolic_shape("b,n"), "f4"))
+    for shape in ((1, 1), (2, 5)):
+        x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+        np.testing.assert_array_equal(exported.call(x), kernel(x))
 
 
 # Batches

@@ -56,7 +56,7 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
     if isinstance(array, np.ndarray):
         return array
     if array_api_compat.is_cupy_array(array):
-        return array.get()  # type: ignore[no-any-return]
+        return np.asarray(array.get())
     if array_api_compat.is_torch_array(array):
         return array.detach().resolve_conj().resolve_neg().cpu().numpy()  # type: ignore[no-any-return]
     if array_api_compat.is_pydata_sparse_array(array):

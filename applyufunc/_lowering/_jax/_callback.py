@@ -145,7 +145,7 @@ def _run_on_host(runner: BlockRunner, *blocks: Array) -> tuple[np.ndarray[Any, A
         arrays = list(map(np.asarray, blocks))
         with without_jax(runner.kernel):
             return run_on_numpy(runner, arrays)
-    except Exception as error:  # noqa: BLE001  # whatever it is, JAX would keep its text alone
+    except BaseException as error:  # noqa: BLE001  # whatever it is, JAX would keep its text alone
         message = keep_failure(runner.kernel.name, error)
     raise KernelError(message)  # outside of except, so that JAX does not print the kernel's traceback too
 

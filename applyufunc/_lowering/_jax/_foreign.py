@@ -158,11 +158,11 @@ def _run(frame: Frame) -> str:
     if call is None:
         return f"{_PACKAGE}: call {number} of this program is not known to this process: trace the call here first"
     thread = get_ident()
-    running.add(thread)
+    running[thread] = frame
     try:
         return call(frame)
     finally:
-        running.discard(thread)
+        running.pop(thread, None)  # gone already where the kernel has called another on this thread
 
 
 def _introduce(frame: Frame, address: int) -> str:

@@ -2,7 +2,7 @@
 
 In: an array, and the type of the argument. Out: an array of that type. Knows no kernels.
 
-Names of JAX: `jax.typeof`, `jax.lax.psum` (tried with 0.10.2 and 0.12.0).
+Names of JAX: `jax.typeof`, `jax.lax.psum`, `jax.sharding.reshard`, `sharding` of types (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType
 
 from ..._typing import Array
 from ._varying import vary, varying_axes
@@ -25,7 +26,13 @@ def unbroadcast(cotangent: Array, target: Any) -> Array:
     axes = (*range(n_new), *(axis for axis, (size, wanted) in sizes if wanted == 1 != size))
     if axes:
         cotangent = jnp.squeeze(jnp.sum(cotangent, axes, keepdims=True), tuple(range(n_new)))
-    return _sum_over_shards(cotangent.astype(target.dtype), target)
+    return _sum_over_shards(_laid_out_alike(cotangent.astype(target.dtype), target), target)
+
+
+def _laid_out_alike(cotangent: Array, target: Any) -> Array:
+    """Return a cotangent of the argument's layout, where types say it: core dims come whole from a rule."""
+    is_typed = AxisType.Explicit in target.sharding.mesh.axis_types
+    return jax.sharding.reshard(cotangent, target.sharding) if is_typed else cotangent
 
 
 def _sum_over_shards(cotangent: Array, target: Any) -> Array:
