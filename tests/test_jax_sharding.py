@@ -84,13 +84,14 @@ for calls, rules in ((BY_JAC, "jac"), (BY_VJP, "vjp"), (BY_JAC, "jac and jvp")):
 # The kernel and its rule get core dims whole; where types say how an argument is cut, its cotangent is cut alike.
 CORE_BY_JAC = "16 x (16, 3, 8) (1, 1, 8)"
 CORE_BY_VJP = f"{CORE_BY_JAC} or (16, 3, 8) (1, 1, 8) (16, 3)"
-for calls, rules in ((CORE_BY_JAC, "jac"), (CORE_BY_VJP, "vjp")):
+for calls, rules in ((CORE_BY_JAC, "jac"), (CORE_BY_VJP, "vjp"), (CORE_BY_JAC, "jac and jvp")):
     EXPECTED[f"gradient along a core dim by {rules}"] = calls, "- e", GATHERED
 
 # Types say where an array lies, and so what its results are; a callback of JAX's runs for each shard then, too.
 EXPECTED_WITH_TYPES = {
     "gradient along a core dim by jac": (CORE_BY_JAC, "- e d", GATHERED),
     "gradient along a core dim by vjp": (CORE_BY_VJP, "- e d", GATHERED),
+    "gradient along a core dim by jac and jvp": (CORE_BY_JAC, "- e d", GATHERED),
     "core dim alone": ("8 x (4, 3, 8) (1, 1, 8)", "", GATHERED),
     "empty core dim": ("8 x (4, 6, 0) (1, 1, 0)", "d", ""),
     "pure_callback": BY_D,

@@ -58,7 +58,7 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
     if array_api_compat.is_cupy_array(array):
         return np.asarray(array.get())
     if array_api_compat.is_torch_array(array):
-        return array.detach().resolve_conj().resolve_neg().cpu().numpy()  # type: ignore[no-any-return]
+        return array.detach().resolve_conj().resolve_neg().cpu().numpy()
     if array_api_compat.is_pydata_sparse_array(array):
         return array.todense()  # type: ignore[no-any-return]
     try:
