@@ -50,6 +50,14 @@ class Call:
         assert self.runner.dtypes is not None
         return self.runner.dtypes
 
+    def with_assumed_dtypes(self, dtype: np.dtype[Any]) -> Call:
+        """Return the call with dtypes to plan by: those of blocks, numbers as float64 or more, if none are known."""
+        if self.runner.dtypes is not None:
+            return self
+        assumed = np.result_type(dtype, np.float64) if dtype.kind in "biufc" else dtype
+        runner = dataclasses.replace(self.runner, dtypes=(assumed,) * len(self.plan.outputs))
+        return dataclasses.replace(self, runner=runner)
+
 
 class Lowering(Protocol):
     """What every module of `_lowering` offers: the same functions, on the arrays of its library."""

@@ -41,6 +41,7 @@ class Options:
     callback: Callback = "auto"
     core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
+    extra_projected_mem: int = 0  # bytes
     allow_transfer: bool = False
     writable: bool = False
     thread_safe: bool = True
@@ -68,6 +69,7 @@ class OptionKeywords(TypedDict, total=False):
     core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
+    extra_projected_mem: int | str
     allow_transfer: bool
     writable: bool
     thread_safe: bool
