@@ -1,15 +1,15 @@
 """How the arguments of a call are cut: core dims in one chunk, loop dims alike; cubed itself rechunks them.
 
 In: a `Call`, cubed arrays, and NumPy arrays. Out: `Cut`, with cubed arrays of which each block goes with one block of
-the outputs. Computes nothing. cubed's chunks are regular, so that one width says all about a dim; where arguments differ
-it is the smallest, as when cubed itself brings arrays together.
+the outputs. Computes nothing. cubed's chunks are regular, so that one width says all about a dim; where arguments
+differ it is the smallest, as when cubed itself brings arrays together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import cubed
 import numpy as np
@@ -17,17 +17,20 @@ import numpy as np
 from ..._call import Call
 from ..._errors import AlignmentError
 from ..._plan import Operand
-from ..._typing import Array, Chunks
+from ..._typing import Array
 from ._arrays import is_host
 
-__all__ = ["Cut", "cut_arguments", "spec_of"]
+__all__ = ["Cut", "KnownChunks", "cut_arguments", "spec_of"]
+
+KnownChunks: TypeAlias = tuple[int, ...]
+"""Sizes of the chunks along one axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The arguments of a call, cut as its kernel takes them."""
 
-    loop: tuple[tuple[str, Chunks], ...]  # of the outputs, from the left
+    loop: tuple[tuple[str, KnownChunks], ...]  # of the outputs, from the left
     operands: tuple[Operand, ...]  # for each array argument in turn
     arrays: tuple[Array, ...]
 
@@ -72,14 +75,17 @@ def _check_cores(call: Call, operands: Sequence[Operand], arrays: Sequence[Array
     for position, operand, array in zip(call.runner.array_positions, operands, arrays, strict=True):
         for dim, n_blocks in zip(_core_dims(operand), _core_blocks(operand, array), strict=True):
             if n_blocks > 1:
-                given = "core_chunks='refuse' (allow_rechunk=False) does not let them be merged"
-                if rule != "refuse":
-                    kind = getattr(rule, "__name__", type(rule).__name__)
-                    given = f"core_chunks={kind} works on pieces of Dask arrays, and not of cubed's"
                 raise AlignmentError(
-                    f"argument {position}: core dimension {dim!r} is in {n_blocks} chunks, expected one: {given}; "
-                    f"rechunk the argument, or pass core_chunks='merge'"
+                    f"argument {position}: core dimension {dim!r} is in {n_blocks} chunks, expected one: "
+                    f"{_why_not_merged(rule)}; rechunk the argument, or pass core_chunks='merge'"
                 )
+
+
+def _why_not_merged(rule: Any) -> str:
+    if rule == "refuse":
+        return "core_chunks='refuse' (allow_rechunk=False) does not let them be merged"
+    kind = getattr(rule, "__name__", type(rule).__name__)
+    return f"core_chunks={kind} works on the pieces of Dask arrays, not on those of cubed arrays"
 
 
 def _core_dims(operand: Operand) -> tuple[str, ...]:
@@ -124,16 +130,17 @@ def _rechunked(array: Array, operand: Operand, sizes: tuple[int, ...], position:
     try:
         return array.rechunk(sizes)
     except ValueError as error:
-        merged = [dim for dim, n_blocks in zip(_core_dims(operand), _core_blocks(operand, array), strict=True) if n_blocks > 1]
-        what = f"core dimension {', '.join(map(repr, merged))} in one chunk" if merged else "the others' chunks"
+        cores = zip(_core_dims(operand), _core_blocks(operand, array), strict=True)
+        merged = [repr(dim) for dim, n_blocks in cores if n_blocks > 1]
+        why = f"for core dimension {' and '.join(merged)} to be in one chunk" if merged else "as other arguments are"
         raise AlignmentError(
-            f"argument {position} of shape {array.shape} and chunks of {array.chunksize} cannot be rechunked to "
-            f"{sizes}, with {what}: cubed says {str(error)!r}; rechunk its loop dimensions to smaller chunks first, "
+            f"argument {position} of shape {array.shape}, in chunks of {array.chunksize}, cannot be rechunked to "
+            f"{sizes} {why}: cubed says {str(error)!r}; rechunk its loop dimensions to smaller chunks first, "
             f"or give its arrays a Spec with more allowed_mem"
         ) from error
 
 
-def _regular(size: int, width: int) -> tuple[int, ...]:
+def _regular(size: int, width: int) -> KnownChunks:
     """Return chunks of one width that make up a size; the last may be smaller."""
     if size <= width:
         return (size,)

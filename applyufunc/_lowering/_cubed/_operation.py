@@ -18,9 +18,9 @@ from ..._call import Call
 from ..._errors import AlignmentError, OptionError, UnknownSizeError
 from ..._explanation import bytes_text
 from ..._plan import Operand
-from ..._typing import Array, Chunks, Shape
+from ..._typing import Array, Shape
 from ._arrays import is_storable
-from ._cuts import Cut, cut_arguments, spec_of
+from ._cuts import Cut, KnownChunks, cut_arguments, spec_of
 from ._tasks import BlockKeys, KernelTask
 
 __all__ = ["build", "check_outputs", "lower", "operation_of"]
@@ -42,7 +42,9 @@ def check_outputs(call: Call) -> None:
         )
     for position, dtype in enumerate(call.dtypes):
         if not is_storable(dtype):
-            raise OptionError(f"output {position} has dtype {dtype}, which cubed arrays cannot hold: pass output_dtypes")
+            raise OptionError(
+                f"output {position} has dtype {dtype}, which cubed arrays cannot hold: pass output_dtypes"
+            )
 
 
 def build(call: Call, cut: Cut) -> tuple[Array, ...]:
@@ -88,7 +90,7 @@ def _operation(call: Call, cut: Cut) -> tuple[Array, ...]:
     return tuple(_without(array, n_loop, n_axes) for array, n_axes in zip(made, paddings, strict=True))
 
 
-def _chunks(loop: tuple[Chunks, ...], n_axes: int, output: Operand) -> tuple[Chunks, ...]:
+def _chunks(loop: tuple[KnownChunks, ...], n_axes: int, output: Operand) -> tuple[KnownChunks, ...]:
     """Return the chunks of an output with axes of length 1 between its loop dims and its core dims."""
     return (*loop, *((1,),) * n_axes, *((size or 0,) for size in output.core_shape))
 
@@ -103,10 +105,10 @@ def _keys(cut: Cut, n_loop: int) -> BlockKeys:
     )
 
 
-def _held_bytes(call: Call, cut: Cut, chunks: Sequence[tuple[Chunks, ...]]) -> int:
+def _held_bytes(call: Call, cut: Cut, chunks: Sequence[tuple[KnownChunks, ...]]) -> int:
     """Return the bytes that a task holds beside what cubed knows of: the inputs, and the largest of the outputs."""
     outputs = [
-        dtype.itemsize * math.prod(max(along, default=0) or 0 for along in each)
+        dtype.itemsize * math.prod(max(along, default=0) for along in each)
         for each, dtype in zip(chunks, call.dtypes, strict=True)
     ]
     kernel = call.kernel

@@ -14,8 +14,9 @@ from cubed.backend_array_api import numpy_array_to_backend_array
 from cubed.primitive.blockwise import ChunkKey, FunctionArgs
 
 from ..._blocks import BlockRunner
-from ..._typing import Array, Chunks
+from ..._typing import Array
 from .._host import to_host
+from ._cuts import KnownChunks
 
 __all__ = ["BlockKeys", "KernelTask"]
 
@@ -45,7 +46,7 @@ class KernelTask:
     """The kernel on one block of every array argument; says in which block it failed."""
 
     runner: BlockRunner
-    loop: tuple[Chunks, ...]  # the chunks of the outputs' loop dims
+    loop: tuple[KnownChunks, ...]  # the chunks of the outputs' loop dims
     paddings: tuple[int, ...]  # for each output, the axes of length 1 that make all have the same number of dims
 
     def __call__(self, *blocks: Array, block_id: tuple[int, ...]) -> Array | tuple[Array, ...]:
