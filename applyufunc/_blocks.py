@@ -19,14 +19,16 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_jax_array
 
 from ._casting import astype, family, numpy_dtype
+from ._compiled import advice_for
 from ._compute_dtype import dtype_for_kernel, dtype_of_results
-from ._errors import UnknownDTypeError
+from ._errors import OutputShapeError, UnknownDTypeError, UnknownSizeError
 from ._expectation import Expectation
 from ._kernel import Kernel
-from ._option_values import OutputSizes
+from ._option_values import OutputSizes, UpTo
 from ._ownership import Items, collect_items, copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
+from ._returned import kind_text
 from ._signature import CoreDim, Signature
 from ._threads import SharedItems, collect_in_threads
 from ._typing import Array, DType, Keywords, Namespace, Shape
@@ -66,7 +68,7 @@ class BlockRunner:
             waiting = None
             return self._finish(check_items(returned, expected), blocks, expected)
         except Exception as error:
-            add_note(error, _Situation(self, args, location, expected, waiting).text())
+            self._explain(error, _Situation(self, args, location, expected, waiting))
             raise
 
     def expectation(self, blocks: Sequence[Array]) -> Expectation:
@@ -85,7 +87,14 @@ class BlockRunner:
 
     def add_note(self, error: Exception, blocks: Sequence[Array], expected: Expectation) -> None:
         """Say, of an exception, what the kernel was called with."""
-        add_note(error, _Situation(self, self.insert_constants(blocks), (), expected, None).text())
+        self._explain(error, _Situation(self, self.insert_constants(blocks), (), expected, None))
+
+    @staticmethod
+    def _explain(error: Exception, situation: _Situation) -> None:
+        add_note(error, situation.text())
+        advice = advice_for(error)
+        if advice is not None:
+            add_note(error, advice)
 
     def insert_constants(self, blocks: Sequence[Array]) -> tuple[Any, ...]:
         """Return all arguments in the signature's order."""
@@ -127,13 +136,31 @@ class BlockRunner:
     def _fill(self, expected: Expectation, *args: Any, **keywords: Any) -> Any:
         """Call a kernel that has to be given arrays for its outputs."""
         if self.dtypes is None:
-            raise UnknownDTypeError(f"kernel {self.kernel.name!r} is compiled for its outputs too: pass output_dtypes")
-        operands = expected.plan.outputs
-        shapes = (operand.core_shape if self.kernel.vectorize else operand.shape for operand in operands)
-        pairs = zip(shapes, map(self._filled_dtype, self.dtypes), strict=True)
-        outputs = tuple(np.empty([size or 0 for size in shape], dtype) for shape, dtype in pairs)
-        self.kernel.func(*args, *outputs, **keywords)
+            raise UnknownDTypeError(
+                f"kernel {self.kernel.name!r} fills arrays that are made for its outputs: pass output_dtypes"
+            )
+        pairs = zip(expected.plan.outputs, map(self._filled_dtype, self.dtypes), strict=True)
+        outputs = tuple(self._to_fill(operand, dtype, dict(expected.plan.bounds)) for operand, dtype in pairs)
+        returned = self.kernel.func(*args, *outputs, **keywords)
+        if self.kernel.is_filling and not (returned is None or any(returned is output for output in outputs)):
+            raise OutputShapeError(
+                f"kernel returned {kind_text(returned)}, expected None: with fills_outputs=True it fills the "
+                f"{len(outputs)} array(s) that it gets behind its arguments"
+            )
         return outputs if len(outputs) > 1 or self.signature.always_tuple else outputs[0]
+
+    def _to_fill(self, operand: Operand, dtype: np.dtype[Any], bounds: Mapping[str, UpTo]) -> np.ndarray[Any, Any]:
+        """Return an array for an output; where only a bound of a size is known, filled with what pads it."""
+        shape = operand.core_shape if self.kernel.vectorize else operand.shape
+        for dim, size in zip(operand.dims, operand.shape, strict=True):
+            if size is None:
+                raise UnknownSizeError(
+                    f"kernel {self.kernel.name!r} fills arrays that are made for its outputs, and the size of output "
+                    f"dimension {dim!r} is unknown until computed: pass a size, or UpTo(bound), in output_sizes"
+                )
+        known = tuple(size or 0 for size in shape)
+        bound = next((bounds[dim] for dim in operand.dims if dim in bounds), None)
+        return np.empty(known, dtype) if bound is None else np.full(known, bound.fill_value, dtype)
 
     def _filled_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the array that a kernel fills for an output of a declared one."""
@@ -270,7 +297,16 @@ def _protect(array: Array, kernel: Kernel) -> Array:
         return array if kernel.vectorize else copy_of(array)  # the loop copies each item
     if not isinstance(array, np.ndarray):
         return array
-    return array.copy() if kernel.ignores_read_only else read_only(array)
+    if kernel.gets_copies:
+        return array.copy()
+    return read_only(array if kernel.vectorize or not kernel.needs_contiguous else _contiguous(array))
+
+
+def _contiguous(array: Any) -> Any:
+    """Return an item, or a whole array, in C order; what is so already is passed on."""
+    if not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned):
+        return array
+    return read_only(array.copy())
 
 
 def _read_only_masked(array: Any) -> Any:
@@ -309,7 +345,9 @@ def _walk(array: Array, loop_shape: tuple[int, ...], n_loop: int, kernel: Kernel
         items = _walk_rows(stretched, n_loop)
     else:
         items = (stretched[(*index, ...)] for index in np.ndindex(loop_shape))
-    return map(copy_of, items) if kernel.writable else items
+    if kernel.writable:
+        return map(copy_of, items)
+    return map(_contiguous, items) if kernel.needs_contiguous else items
 
 
 def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:

@@ -391,6 +391,11 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         Copy arrays to the host where their own library would refuse to do so unasked.
     writable : bool, default False
         The kernel gets private copies that it may write into; otherwise its inputs are read-only.
+    contiguous : bool, default False
+        The kernel gets NumPy arrays in C order, as compiled functions may demand; what is in another order is copied.
+    fills_outputs : bool, default False
+        The kernel gets, behind its arguments, an array to fill for each output, of the declared dtype and size, and
+        returns None. Needs `output_dtypes`.
     thread_safe : bool, default True
         False: one call of this kernel at a time in a process.
     threads : int, default 1

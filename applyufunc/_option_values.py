@@ -276,6 +276,8 @@ _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "extra_projected_mem": _extra_memory,
     "allow_transfer": _flag,
     "writable": _flag,
+    "contiguous": _flag,
+    "fills_outputs": _flag,
     "thread_safe": _flag,
     "threads": _threads,
     "jac": _derivative,

@@ -112,7 +112,7 @@ def _held_bytes(call: Call, cut: Cut, chunks: Sequence[tuple[KnownChunks, ...]])
         for each, dtype in zip(chunks, call.dtypes, strict=True)
     ]
     kernel = call.kernel
-    has_copies = kernel.writable or kernel.ignores_read_only or kernel.compute_dtype is not None
+    has_copies = kernel.writable or kernel.gets_copies or kernel.compute_dtype is not None
     copies = sum(_copied_bytes(array, kernel.compute_dtype) for array in cut.arrays) if has_copies else 0
     return sum(outputs) - max(outputs) + copies
 
