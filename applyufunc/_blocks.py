@@ -47,6 +47,7 @@ class BlockRunner:
     output_sizes: OutputSizes
     dtypes: tuple[np.dtype[Any], ...] | None  # of the outputs; None: whatever the kernel returns
     found: bool = False  # whether the dtypes are those that a call on made-up values gave
+    filled_dtypes: tuple[np.dtype[Any], ...] | None = None  # of arrays that the kernel fills, before they are narrowed
 
     def __call__(self, *blocks: Array, location: Sequence[slice] = ()) -> tuple[Array, ...]:
         """Return the outputs for one block of each array argument, which nobody else holds.
@@ -139,7 +140,7 @@ class BlockRunner:
             raise UnknownDTypeError(
                 f"kernel {self.kernel.name!r} fills arrays that are made for its outputs: pass output_dtypes"
             )
-        pairs = zip(expected.plan.outputs, map(self._filled_dtype, self.dtypes), strict=True)
+        pairs = zip(expected.plan.outputs, map(self._filled_dtype, self.filled_dtypes or self.dtypes), strict=True)
         outputs = tuple(self._to_fill(operand, dtype, dict(expected.plan.bounds)) for operand, dtype in pairs)
         returned = self.kernel.func(*args, *outputs, **keywords)
         if self.kernel.is_filling and not (returned is None or any(returned is output for output in outputs)):

@@ -131,7 +131,9 @@ def make_call(
     is_declared = source == "declared"
     dtypes = None if wanted is None else tuple(lowering.narrow(dtype, declared=is_declared) for dtype in wanted)
     found = dtypes is not None and not is_declared
-    return Call(dataclasses.replace(runner, dtypes=dtypes, found=found), plan, options, source, wanted or ())
+    filled = wanted if kernel.fills_outputs else None
+    runner = dataclasses.replace(runner, dtypes=dtypes, found=found, filled_dtypes=filled)
+    return Call(runner, plan, options, source, wanted or ())
 
 
 def input_dtype(arg: Any) -> InputDType:

@@ -150,7 +150,7 @@ def rule_kernel(rule: Rule, *, primal: BlockRunner, wanted: tuple[int, ...]) -> 
     """Return the kernel that gives those outputs of a rule which are wanted, zeros where it returned None."""
     signature = _full_signature(rule, primal)
     if rule.step is not None:
-        alone = dataclasses.replace(primal, dtypes=_double_dtypes(primal), found=False)
+        alone = dataclasses.replace(primal, dtypes=_double_dtypes(primal), found=False, filled_dtypes=None)
         func: KernelFunction = NumericJacobian(alone, rule.step, wanted)
         return Kernel(func, rule.kernel.name)
     if describes_itself(rule.kernel.func):  # a ufunc, which returns arrays, all of them

@@ -52,7 +52,8 @@ def _identity(runner: BlockRunner) -> tuple[Any, ...]:
     constants = tuple((position, _identity_of(value)) for position, value in runner.constants)
     keywords = tuple((name, _keyword_identity(value)) for name, value in runner.keywords.items())
     sizes = tuple((label, repr(size)) for label, size in runner.output_sizes)
-    return _kernel_identity(runner.kernel), runner.signature, constants, keywords, sizes, runner.dtypes, runner.found
+    dtypes = runner.dtypes, runner.found, runner.filled_dtypes
+    return _kernel_identity(runner.kernel), runner.signature, constants, keywords, sizes, dtypes
 
 
 def _kernel_identity(kernel: Kernel) -> Any:
