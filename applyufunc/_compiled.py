@@ -1,29 +1,49 @@
 """What compiled functions are like as kernels: what Numba's objects say of themselves, and what refusals mean.
 
-In: a function, or what it raised. Out: whether it ignores or refuses read-only arrays, needs contiguous ones, fills its
-outputs, runs in threads of its own. Imports no compiler: an object is known by its type and attributes.
+In: a function, or what it raised. Out: its `Demands`, or the option that it asks for. Imports no compiler: an object is
+known by its type and attributes.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
-__all__ = [
-    "advice_for",
-    "compiles_for_dtypes",
-    "fills_outputs",
-    "ignores_read_only",
-    "is_made_by_numba",
-    "is_numba",
-    "needs_contiguous",
-    "refuses_read_only",
-    "runs_in_parallel",
-]
+__all__ = ["Demands", "advice_for", "compiles_for_dtypes", "demands_of", "is_made_by_numba", "is_numba"]
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a function does or needs that its caller has to provide for."""
+
+    gets_copies: bool = False  # it may write into arrays that are flagged read-only, or refuses them
+    needs_contiguous: bool = False  # it refuses arrays that are not in C order
+    fills_outputs: bool = False  # it takes arrays for its outputs
+    runs_in_parallel: bool = False  # in threads of Numba's own
+
+
+def demands_of(func: object) -> Demands:
+    """Return what a function is known to demand: nothing, but for what Numba has compiled."""
+    if isinstance(func, functools.partial):
+        return demands_of(func.func)
+    if is_made_by_numba(func):
+        return Demands(gets_copies=_has_core(func), runs_in_parallel=True)
+    if not is_numba(func):
+        return _NO_DEMANDS
+    arrays = _given_arrays(func)
+    return Demands(
+        # A gufunc's core writes into what is flagged read-only; types that were given may have no read-only version.
+        gets_copies=_has_core(func) or (bool(arrays) and all(any(kind.mutable for kind in own) for own in arrays)),
+        needs_contiguous=bool(arrays) and all(any(kind.layout == "C" for kind in own) for own in arrays),
+        fills_outputs=getattr(func, "is_dynamic", False) is True,
+        # Its layer "workqueue" ends the process when two threads start such functions at once:
+        # https://numba.readthedocs.io/en/stable/user/threading-layer.html
+        runs_in_parallel=bool(getattr(func, "targetoptions", {}).get("parallel", False)),
+    )
 
 
 def is_numba(func: object) -> bool:
@@ -36,47 +56,9 @@ def is_made_by_numba(func: object) -> bool:
     return isinstance(func, np.ufunc) and any(type(part).__module__ == "numba" for part in gc.get_referents(func))
 
 
-def ignores_read_only(func: object) -> bool:
-    """Tell a gufunc of Numba's, whose core may write into arguments that are flagged read-only."""
-    return (is_numba(func) or is_made_by_numba(func)) and isinstance(getattr(func, "signature", None), str)
-
-
-def refuses_read_only(func: object) -> bool:
-    """Tell a Numba function whose types were given, and that by them has no version for read-only arrays."""
-    return any(map(bool, _given_arrays(func))) and all(
-        any(kind.mutable for kind in arrays) for arrays in _given_arrays(func)
-    )
-
-
-def needs_contiguous(func: object) -> bool:
-    """Tell a Numba function whose types were given, and that by them has no version for arrays with strides."""
-    return any(map(bool, _given_arrays(func))) and all(
-        any(kind.layout == "C" for kind in arrays) for arrays in _given_arrays(func)
-    )
-
-
-def fills_outputs(func: object) -> bool:
-    """Tell a gufunc of Numba's that is compiled at its first call, for its outputs too."""
-    return is_numba(func) and getattr(func, "is_dynamic", False) is True
-
-
 def compiles_for_dtypes(func: object) -> bool:
     """Tell a ufunc of Numba's that gets a loop for other dtypes when it is called with them."""
     return is_numba(func) and getattr(func, "_frozen", True) is False
-
-
-def runs_in_parallel(func: object) -> bool:
-    """
-    Tell a function that Numba runs in threads of its own, ``parallel=True`` or ``target="parallel"``.
-
-    Numba's layer "workqueue" ends the process when two threads start such functions at once
-    (https://numba.readthedocs.io/en/stable/user/threading-layer.html).
-    """
-    if isinstance(func, functools.partial):
-        return runs_in_parallel(func.func)
-    if is_numba(func):
-        return bool(getattr(func, "targetoptions", {}).get("parallel", False))
-    return is_made_by_numba(func)
 
 
 def advice_for(error: BaseException) -> str | None:
@@ -89,8 +71,16 @@ def advice_for(error: BaseException) -> str | None:
     return None
 
 
-def _given_arrays(func: object) -> Iterator[list[Any]]:
-    """Yield the types of the array arguments in each signature that a Numba function was compiled for in advance."""
-    if is_numba(func) and not getattr(func, "_can_compile", True):
-        for signature in getattr(func, "signatures", ()):
-            yield [kind for kind in signature if hasattr(kind, "layout")]
+_NO_DEMANDS: Final = Demands()
+
+
+def _has_core(func: object) -> bool:
+    """Tell a gufunc from a ufunc, whose loop reads scalars."""
+    return isinstance(getattr(func, "signature", None), str)
+
+
+def _given_arrays(func: object) -> list[list[Any]]:
+    """Return the types of the array arguments in each signature that a Numba function was compiled for in advance."""
+    signatures = () if getattr(func, "_can_compile", True) else getattr(func, "signatures", ())
+    arrays = ([kind for kind in signature if hasattr(kind, "layout")] for signature in signatures)
+    return [own for own in arrays if own]

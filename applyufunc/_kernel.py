@@ -7,6 +7,7 @@ the name of its function leads to the object and no longer to the function.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -68,10 +69,19 @@ class Kernel:
     token: str | None = None  # the caller's own identity for the kernel
     home: Home | None = None
 
+    # What the function is known to do or to demand; it is asked once, since every call looks at it.
+    gets_copies: bool = dataclasses.field(default=False, init=False)  # it writes into read-only arrays, or refuses them
+    needs_contiguous: bool = dataclasses.field(default=False, init=False)
+    fills_outputs: bool = dataclasses.field(default=False, init=False)
+
     def __post_init__(self) -> None:
-        if self.parallel or _compiled.runs_in_parallel(self.func):
-            object.__setattr__(self, "parallel", True)
-            object.__setattr__(self, "threads", 1)
+        known = _compiled.demands_of(self.func)
+        self._set("gets_copies", known.gets_copies)
+        self._set("needs_contiguous", self.contiguous or known.needs_contiguous)
+        self._set("fills_outputs", self.is_filling or known.fills_outputs)
+        if self.parallel or known.runs_in_parallel:
+            self._set("parallel", True)
+            self._set("threads", 1)
 
     def guard(self) -> contextlib.AbstractContextManager[Any]:
         """Return what to hold while the function runs: a lock where it must not run twice at once."""
@@ -82,26 +92,15 @@ class Kernel:
         return self.arrays == "traced" or (self.arrays_by_type and library == "jax" and _is_of_jax(self.func))
 
     @property
-    def gets_copies(self) -> bool:
-        """Whether the function is known to write into arrays that are flagged read-only, or to refuse them."""
-        return _compiled.ignores_read_only(self.func) or _compiled.refuses_read_only(self.func)
-
-    @property
-    def needs_contiguous(self) -> bool:
-        """Whether the function was said, or is known, to take arrays in C order alone."""
-        return self.contiguous or _compiled.needs_contiguous(self.func)
-
-    @property
-    def fills_outputs(self) -> bool:
-        """Whether the function has to be given its outputs."""
-        return self.is_filling or _compiled.fills_outputs(self.func)
-
-    @property
     def is_found_at_home(self) -> bool:
         """Whether the kernel's home still leads to it, so that its name can stand for it."""
         if self.home is None or self.home.module == "__main__":
             return False
         return getattr(self.home.find(), "__wrapped__", None) is self.func
+
+    def _set(self, name: str, value: object) -> None:
+        """Complete a kernel that is being made."""
+        object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[Any, ...]]:
         how: dict[str, Any] = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}

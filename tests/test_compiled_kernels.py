@@ -263,6 +263,13 @@ class TestUfuncs:
             np.testing.assert_array_equal(output, native)
         assert au.explain(special.gammaln, None, lazy).dtypes_from == "table"
 
+    def test_cythons_scalar_functions_run_item_by_item(self):
+        cython_special = pytest.importorskip("scipy.special.cython_special")
+        da = pytest.importorskip("dask.array")
+        lazy = da.from_array(np.array([[1.0, 2.0], [3.0, 4.0]]), chunks=(1, 2))
+        result = au.apply_ufunc(cython_special.gammaln, "()->()", lazy, vectorize=True, output_dtypes=float)
+        np.testing.assert_allclose(result, np.log([[1, 1], [2, 6]]), atol=1e-15)
+
     def test_what_returns_objects_is_not_cast_to_numbers(self):
         with pytest.raises(au.OutputDTypeError, match=r"kernel returned object, which does not cast to .* float64"):
             au.apply_ufunc(np.frompyfunc(abs, 1, 1), None, np.ones(2), output_dtypes=float)
