@@ -386,7 +386,7 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         Dask: bytes that the largest block may have when core dimensions are merged; by default ``array.chunk-size``.
         ``"keep"``: as many as the largest block that an argument has.
     extra_projected_mem : int or str, default 0
-        cubed: bytes that a call of the kernel takes beside its inputs and outputs, for cubed's limit on memory.
+        Bytes that a call of the kernel takes beside its inputs and outputs, for cubed's limit on memory.
     allow_transfer : bool, default False
         Copy arrays to the host where their own library would refuse to do so unasked.
     writable : bool, default False
