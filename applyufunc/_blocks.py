@@ -19,14 +19,16 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_jax_array
 
 from ._casting import astype, family, numpy_dtype
+from ._compiled import advice_for
 from ._compute_dtype import dtype_for_kernel, dtype_of_results
-from ._errors import UnknownDTypeError
+from ._errors import OutputShapeError, UnknownDTypeError, UnknownSizeError
 from ._expectation import Expectation
 from ._kernel import Kernel
-from ._option_values import OutputSizes
+from ._option_values import OutputSizes, UpTo
 from ._ownership import Items, collect_items, copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
+from ._returned import kind_text
 from ._signature import CoreDim, Signature
 from ._threads import SharedItems, collect_in_threads
 from ._typing import Array, DType, Keywords, Namespace, Shape
@@ -54,6 +56,7 @@ class BlockRunner:
     dtypes: tuple[np.dtype[Any], ...] | None  # of the outputs; None: whatever the kernel returns
     found: bool = False  # whether the dtypes are those that a call on made-up values gave
     selected: Selection | None = None  # where the function returns more outputs than the signature has
+    filled_dtypes: tuple[np.dtype[Any], ...] | None = None  # of arrays that the kernel fills, before they are narrowed
 
     def __call__(self, *blocks: Array, location: Sequence[slice] = ()) -> tuple[Array, ...]:
         """Return the outputs for one block of each array argument, which nobody else holds.
@@ -136,13 +139,31 @@ class BlockRunner:
     def _fill(self, expected: Expectation, *args: Any, **keywords: Any) -> Any:
         """Call a kernel that has to be given arrays for its outputs."""
         if self.dtypes is None:
-            raise UnknownDTypeError(f"kernel {self.kernel.name!r} is compiled for its outputs too: pass output_dtypes")
-        operands = expected.plan.outputs
-        shapes = (operand.core_shape if self.kernel.vectorize else operand.shape for operand in operands)
-        pairs = zip(shapes, map(self._filled_dtype, self.dtypes), strict=True)
-        outputs = tuple(np.empty([size or 0 for size in shape], dtype) for shape, dtype in pairs)
-        self.kernel.func(*args, *outputs, **keywords)
+            raise UnknownDTypeError(
+                f"kernel {self.kernel.name!r} fills arrays that are made for its outputs: pass output_dtypes"
+            )
+        pairs = zip(expected.plan.outputs, map(self._filled_dtype, self.filled_dtypes or self.dtypes), strict=True)
+        outputs = tuple(self._to_fill(operand, dtype, dict(expected.plan.bounds)) for operand, dtype in pairs)
+        returned = self.kernel.func(*args, *outputs, **keywords)
+        if self.kernel.is_filling and not (returned is None or any(returned is output for output in outputs)):
+            raise OutputShapeError(
+                f"kernel returned {kind_text(returned)}, expected None: with fills_outputs=True it fills the "
+                f"{len(outputs)} array(s) that it gets behind its arguments"
+            )
         return outputs if len(outputs) > 1 or self.signature.always_tuple else outputs[0]
+
+    def _to_fill(self, operand: Operand, dtype: np.dtype[Any], bounds: Mapping[str, UpTo]) -> np.ndarray[Any, Any]:
+        """Return an array for an output; where only a bound of a size is known, filled with what pads it."""
+        shape = operand.core_shape if self.kernel.vectorize else operand.shape
+        for dim, size in zip(operand.dims, operand.shape, strict=True):
+            if size is None:
+                raise UnknownSizeError(
+                    f"kernel {self.kernel.name!r} fills arrays that are made for its outputs, and the size of output "
+                    f"dimension {dim!r} is unknown until computed: pass a size, or UpTo(bound), in output_sizes"
+                )
+        known = tuple(size or 0 for size in shape)
+        bound = next((bounds[dim] for dim in operand.dims if dim in bounds), None)
+        return np.empty(known, dtype) if bound is None else np.full(known, bound.fill_value, dtype)
 
     def _filled_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the array that a kernel fills for an output of a declared one."""
@@ -280,7 +301,16 @@ def _protect(array: Array, kernel: Kernel) -> Array:
         return array if kernel.vectorize else copy_of(array)  # the loop copies each item
     if not isinstance(array, np.ndarray):
         return array
-    return array.copy() if kernel.ignores_read_only else read_only(array)
+    if kernel.gets_copies:
+        return array.copy()
+    return read_only(array if kernel.vectorize or not kernel.needs_contiguous else _contiguous(array))
+
+
+def _contiguous(array: Any) -> Any:
+    """Return an item, or a whole array, in C order; what is so already is passed on."""
+    if not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned):
+        return array
+    return read_only(array.copy())
 
 
 def _read_only_masked(array: Any) -> Any:
@@ -319,7 +349,9 @@ def _walk(array: Array, loop_shape: tuple[int, ...], n_loop: int, kernel: Kernel
         items = _walk_rows(stretched, n_loop)
     else:
         items = (stretched[(*index, ...)] for index in np.ndindex(loop_shape))
-    return map(copy_of, items) if kernel.writable else items
+    if kernel.writable:
+        return map(copy_of, items)
+    return map(_contiguous, items) if kernel.needs_contiguous else items
 
 
 def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:
@@ -351,11 +383,12 @@ class _Situation:
 
     def _cure(self, error: Exception) -> str:
         """Write the option that a kernel lacks which failed in NumPy's usual words for that."""
-        words = str(error) if type(error) in (TypeError, ValueError) else ""
+        words = str(error) if type(error) in (BufferError, TypeError, ValueError) else ""
         has_batch = self.expected is not None and self.expected.plan.n_loop and not self.runner.kernel.vectorize
         if has_batch and any(text in words for text in _OF_ONE_ITEM):
             return " (a kernel that takes one item at a time needs vectorize=True)"
-        return " (writable=True gives the kernel copies to write into)" if _READ_ONLY in words else ""
+        advice = advice_for(words)
+        return "" if advice is None else f" ({advice})"
 
     def _item(self) -> str:
         """Write which item the kernel was called with last, found from how many are left."""
@@ -389,5 +422,4 @@ def _describe(arg: Any) -> str:
 
 
 _OF_ONE_ITEM: Final = ("truth value of an array", "arrays can be converted to Python scalars")
-_READ_ONLY: Final = "is read-only"
 """NumPy's words where a batch, or an array that refuses writing, is taken for something else."""

@@ -52,6 +52,14 @@ class Call:
         assert self.runner.dtypes is not None
         return self.runner.dtypes
 
+    def with_assumed_dtypes(self, dtype: np.dtype[Any]) -> Call:
+        """Return the call with dtypes to plan by: those of blocks, numbers as float64 or more, if none are known."""
+        if self.runner.dtypes is not None:
+            return self
+        assumed = np.result_type(dtype, np.float64) if dtype.kind in "biufc" else dtype
+        runner = dataclasses.replace(self.runner, dtypes=(assumed,) * len(self.plan.outputs))
+        return dataclasses.replace(self, runner=runner)
+
 
 @dataclass(frozen=True, slots=True)
 class Lent:
@@ -137,7 +145,9 @@ def make_call(
     is_declared = source == "declared"
     dtypes = None if wanted is None else tuple(lowering.narrow(dtype, declared=is_declared) for dtype in wanted)
     found = dtypes is not None and not is_declared
-    return Call(dataclasses.replace(runner, dtypes=dtypes, found=found), plan, options, source, wanted or ())
+    filled = wanted if kernel.fills_outputs else None
+    runner = dataclasses.replace(runner, dtypes=dtypes, found=found, filled_dtypes=filled)
+    return Call(runner, plan, options, source, wanted or ())
 
 
 def input_dtype(arg: Any) -> InputDType:

@@ -150,7 +150,8 @@ def rule_kernel(rule: Rule, *, primal: BlockRunner, wanted: tuple[int, ...]) -> 
     """Return the kernel that gives those outputs of a rule which are wanted, zeros where it returned None."""
     signature = _full_signature(rule, primal)
     if rule.step is not None:
-        func: KernelFunction = NumericJacobian(dataclasses.replace(primal, dtypes=None, found=False), rule.step, wanted)
+        alone = dataclasses.replace(primal, dtypes=_double_dtypes(primal), found=False, filled_dtypes=None)
+        func: KernelFunction = NumericJacobian(alone, rule.step, wanted)
         return Kernel(func, rule.kernel.name)
     if describes_itself(rule.kernel.func):  # a ufunc, which returns arrays, all of them
         return rule.kernel
@@ -265,6 +266,13 @@ def _full_signature(rule: Rule, primal: BlockRunner) -> Signature:
     )
 
 
+def _double_dtypes(primal: BlockRunner) -> tuple[np.dtype[Any], ...] | None:
+    """Return in which dtypes a kernel is differentiated by calling it; None: those that it returns."""
+    if not primal.kernel.fills_outputs or primal.dtypes is None:
+        return None
+    return tuple(np.result_type(dtype, np.float64) if dtype.kind in "fc" else dtype for dtype in primal.dtypes)
+
+
 def _selected(signature: Signature, wanted: Sequence[int]) -> Signature:
     return Signature(signature.inputs, tuple(signature.outputs[place] for place in wanted))
 
@@ -313,6 +321,7 @@ _INHERITED: Final = (
     "callback",
     "allow_transfer",
     "writable",
+    "contiguous",
     "thread_safe",
     "threads",
     "compute_dtype",

@@ -38,7 +38,8 @@ UNUSUAL: Final = object()
 
 def direct_calls(kernel: Kernel, signature: Signature, options: Options, parameters: Parameters) -> DirectCalls | None:
     """Return the direct road for a kernel under these options; None where they are unusual themselves."""
-    plain_kernel = kernel.arrays == "numpy" and not (kernel.vectorize or kernel.writable or kernel.ignores_read_only)
+    has_demands = kernel.gets_copies or kernel.needs_contiguous or kernel.fills_outputs or kernel.parallel
+    plain_kernel = kernel.arrays == "numpy" and not (kernel.vectorize or kernel.writable or has_demands)
     plain_run = kernel.thread_safe and kernel.compute_dtype is None and options.core_chunks in ("merge", "refuse")
     plain_axes = options.axes is None and options.axis is None and options.keepdims is False
     plain_sizes = all(type(size) is int for _, size in options.output_sizes)

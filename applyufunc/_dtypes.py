@@ -17,6 +17,7 @@ import numpy as np
 
 from ._blocks import BlockRunner
 from ._casting import numpy_dtype
+from ._compiled import compiles_for_dtypes
 from ._errors import OptionError, UnknownDTypeError
 from ._identity import IdentityMap, is_plain
 from ._option_values import UpTo
@@ -141,6 +142,8 @@ def _table_dtypes(runner: BlockRunner, input_dtypes: Sequence[InputDType]) -> tu
     try:
         resolved: tuple[np.dtype[Any], ...] = resolve((*input_dtypes, *(None,) * nout))
     except TypeError as error:
+        if compiles_for_dtypes(runner.kernel.func):  # a call of it adds to the table
+            return None
         error.add_note(f"in kernel {runner.kernel.name!r}, when its output dtypes were looked up")
         raise
     return tuple(resolved[nin:])

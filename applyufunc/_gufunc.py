@@ -404,10 +404,17 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
     budget : int or str, optional
         Dask: bytes that the largest block may have when core dimensions are merged; by default ``array.chunk-size``.
         ``"keep"``: as many as the largest block that an argument has.
+    extra_projected_mem : int or str, default 0
+        Bytes that a call of the kernel takes beside its inputs and outputs, for cubed's limit on memory.
     allow_transfer : bool, default False
         Copy arrays to the host where their own library would refuse to do so unasked.
     writable : bool, default False
         The kernel gets private copies that it may write into; otherwise its inputs are read-only.
+    contiguous : bool, default False
+        The kernel gets NumPy arrays in C order, as compiled functions may demand; what is in another order is copied.
+    fills_outputs : bool, default False
+        The kernel gets, behind its arguments, an array to fill for each output, of the declared dtype and size, and
+        returns None. Needs `output_dtypes`.
     thread_safe : bool, default True
         False: one call of this kernel at a time in a process.
     threads : int, default 1

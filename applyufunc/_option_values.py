@@ -210,10 +210,21 @@ def _budget(value: object, name: str) -> int | Literal["keep"] | None:
         return None
     if value == "keep":
         return "keep"
-    size = _read_bytes(value) if isinstance(value, str) else _size(value, f"{name} (bytes)")
+    size = _bytes(value, name)
     if not size:
         raise OptionError(f"{name} takes a positive number of bytes, text such as '128 MiB', or 'keep', got {value!r}")
     return size
+
+
+def _extra_memory(value: object, name: str) -> int:
+    size = _bytes(value, name)
+    if size is None:
+        raise OptionError(f"{name} takes a number of bytes, or text such as '128 MiB', got {value!r}")
+    return size
+
+
+def _bytes(value: object, name: str) -> int | None:
+    return _read_bytes(value) if isinstance(value, str) else _size(value, f"{name} (bytes)")
 
 
 def _read_bytes(text: str) -> int | None:
@@ -262,8 +273,11 @@ _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "core_chunks": _core_chunks,
     "allow_rechunk": _allow_rechunk,
     "budget": _budget,
+    "extra_projected_mem": _extra_memory,
     "allow_transfer": _flag,
     "writable": _flag,
+    "contiguous": _flag,
+    "fills_outputs": _flag,
     "thread_safe": _flag,
     "threads": _threads,
     "jac": _derivative,

@@ -41,8 +41,11 @@ class Options:
     callback: Callback = "auto"
     core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
+    extra_projected_mem: int = 0  # bytes
     allow_transfer: bool = False
     writable: bool = False
+    contiguous: bool = False
+    fills_outputs: bool = False
     thread_safe: bool = True
     threads: int = 1
     compute_dtype: Any = None
@@ -68,8 +71,11 @@ class OptionKeywords(TypedDict, total=False):
     core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
+    extra_projected_mem: int | str
     allow_transfer: bool
     writable: bool
+    contiguous: bool
+    fills_outputs: bool
     thread_safe: bool
     threads: int
     compute_dtype: Any
@@ -108,6 +114,7 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
         checked.setdefault("axis", None)
     made = dataclasses.replace(base, **checked)
     _check_threads(made)
+    _check_memory(made)
     return made
 
 
@@ -191,6 +198,17 @@ def _check_threads(options: Options) -> None:
             f"{given} is for kernels that take NumPy arrays, got kernel_arrays={options.kernel_arrays!r}: what other "
             f"libraries are set to holds for one thread"
         )
+
+
+def _check_memory(options: Options) -> None:
+    """Refuse what is said of NumPy's arrays where the kernel takes others."""
+    for name in ("contiguous", "fills_outputs"):
+        if getattr(options, name) and options.kernel_arrays in ("same", "traced"):
+            raise OptionError(
+                f"{name}=True is for kernels that take NumPy arrays, got kernel_arrays={options.kernel_arrays!r}"
+            )
+    if options.fills_outputs and options.jac == "complex-step":
+        raise OptionError("jac='complex-step' is for kernels that return, got fills_outputs=True: give a kernel")
 
 
 _FOREIGN: Final = {

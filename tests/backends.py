@@ -97,6 +97,37 @@ class Dask(Backend):
             assert block.shape == np.shape(block.compute(scheduler="sync"))
 
 
+class Cubed(Backend):
+    """cubed, with regular chunks of any size; building computes nothing."""
+
+    examples = 50
+    lazy = True
+    keeps_masks = False
+
+    def __init__(self):
+        self.cubed = pytest.importorskip("cubed")
+        self.spec = self.cubed.Spec(allowed_mem="100MB", executor_name="single-threaded")
+
+    def put(self, array, data=None):
+        sizes = st.tuples(*(st.integers(1, max(size, 1)) for size in array.shape))
+        return self.cubed.asarray(array, chunks=-1 if data is None else data.draw(sizes), spec=self.spec)
+
+    def call(self, kernel, signature, args, options):
+        with self.cubed.raise_if_computes():
+            return super().call(kernel, signature, args, options)
+
+    def get(self, result):
+        value = result.compute()
+        assert (result.shape, result.dtype) == (value.shape, value.dtype), "the lazy array promised something else"
+        return value
+
+    def check_type(self, result):
+        assert type(result) is self.cubed.Array
+
+    def check_blocks(self, result):
+        assert result.shape == tuple(map(sum, result.chunks))
+
+
 class Jax(Backend):
     """JAX arrays outside any trace; 64-bit dtypes are enabled, so that every dtype is the one of NumPy."""
 
@@ -150,7 +181,15 @@ class JaxVmap(Jax):
         return both[0]
 
 
-BACKENDS = {"numpy": Backend, "strict": Strict, "dask": Dask, "jax": Jax, "jax-jit": JaxJit, "jax-vmap": JaxVmap}
+BACKENDS = {
+    "numpy": Backend,
+    "strict": Strict,
+    "dask": Dask,
+    "cubed": Cubed,
+    "jax": Jax,
+    "jax-jit": JaxJit,
+    "jax-vmap": JaxVmap,
+}
 
 
 def _chunks(size):

@@ -212,7 +212,7 @@ class TestKeywords:
         assert (total.dtype, total.tolist()) == (np.float64, [[3, 12], [3, 12]])
         assert (result.dtype, result[0].tolist()) == (np.float32, [[0, 1, 2], [6, 8, 10]])
         message = refusal(au.UnknownDTypeError, call, vectorize=vectorize)
-        assert message == "kernel 'scaled' is compiled for its outputs too: pass output_dtypes"
+        assert message == "kernel 'scaled' fills arrays that are made for its outputs: pass output_dtypes"
 
     def test_xarrays_keywords_are_refused_with_the_signature_to_write(self):
         call = functools.partial(refusal, au.OptionError, au.apply_ufunc, np.cross)

@@ -58,8 +58,9 @@ def convert_keywords(options: Options, kernel: Kernel, lowering: Lowering, array
 
 
 _DASK: Final = ("dask", "dask_array")  # two packages, whose arrays know nothing of each other; one lowering
-_MODULES: Final = {**dict.fromkeys(_DASK, "._dask"), "jax": "._jax"}
-_LIBRARIES_WITHOUT_LOWERING: Final = {"cubed", "ndonnx", "dask_expr"}
+_MODULES: Final = {**dict.fromkeys(_DASK, "._dask"), "cubed": "._cubed", "jax": "._jax"}
+_LAZY: Final = (*_DASK, "cubed")
+_LIBRARIES_WITHOUT_LOWERING: Final = {"ndonnx", "dask_expr"}
 
 
 def _library(arg: Any, what: str) -> str:
@@ -164,14 +165,14 @@ def _refuse_lazy_parts(value: Any, what: str) -> None:
 
 
 def _refuse_lazy(array: Array, library: str, what: str) -> None:
-    if library in _DASK or (library == "jax" and _lowering_for(library).is_traced(array)):
-        kind = "lazy" if library in _DASK else "traced"
+    if library in _LAZY or (library == "jax" and _lowering_for(library).is_traced(array)):
+        kind = "lazy" if library in _LAZY else "traced"
         raise ArgumentError(f"{what} is a {kind} {library} array: {_cure_for_lazy(array, library, what)}")
 
 
 def _cure_for_lazy(array: Array, library: str, what: str) -> str:
     if what.startswith("argument"):
-        stack = "jax.numpy.stack" if library == "jax" else "dask.array.stack"
+        stack = "jax.numpy.stack" if library == "jax" else "dask.array.stack" if library in _DASK else "cubed.stack"
         return f"pass one array, such as {stack} makes of a list"
     cure = "" if array.ndim else " (for a scalar, add ',()' to the signature's inputs)"
     return f"pass it as an argument whose dims are all core{cure}"

@@ -41,11 +41,11 @@ class Filler:
             return
         try:
             args = blocks if self.arrange is None else self.arrange(blocks)
-            if self.is_ufunc:
-                self.function(*args, out=tuple(outputs))
-                return
             with self.runner.kernel.guard():  # until nothing is left that the kernel's next call might change
-                self._deliver(self.function(*args), outputs)
+                if self.is_ufunc:
+                    self.function(*args, out=tuple(outputs))
+                else:
+                    self._deliver(self.function(*args), outputs)
         except Exception as error:
             self.runner.add_note(error, blocks, self.expected)
             raise
@@ -92,7 +92,7 @@ def _arrange(runner: BlockRunner, shapes: Sequence[Shape | None], blocks: Sequen
 def _is_called_as_it_is(runner: BlockRunner, expected: Expectation) -> bool:
     """Tell a kernel that takes the whole block, read-only, with nothing stretched."""
     kernel = runner.kernel
-    needs_work = kernel.vectorize or kernel.writable or kernel.ignores_read_only or kernel.compute_dtype is not None
+    needs_work = kernel.vectorize or kernel.writable or kernel.gets_copies or kernel.compute_dtype is not None
     return not (needs_work or expected.plan.is_empty) and not any(
         dim.stretches for dims in runner.signature.inputs for dim in dims
     )

@@ -52,14 +52,16 @@ def _identity(runner: BlockRunner) -> tuple[Any, ...]:
     constants = tuple((position, _identity_of(value)) for position, value in runner.constants)
     keywords = tuple((name, _keyword_identity(value)) for name, value in runner.keywords.items())
     sizes = tuple((label, repr(size)) for label, size in runner.output_sizes)
-    return _kernel_identity(runner.kernel), runner.signature, constants, keywords, sizes, runner.dtypes, runner.found
+    dtypes = runner.dtypes, runner.found, runner.filled_dtypes
+    return _kernel_identity(runner.kernel), runner.signature, constants, keywords, sizes, dtypes
 
 
 def _kernel_identity(kernel: Kernel) -> Any:
     """Return the caller's own word for the function, else which object it is, and how it is called."""
     function = _identity_of(kernel.func) if kernel.token is None else ("token", kernel.token)
     arrays = kernel.arrays, kernel.arrays_by_type, kernel.writable, kernel.compute_dtype
-    return function, kernel.name, kernel.vectorize, arrays, kernel.thread_safe, kernel.threads
+    how = kernel.vectorize, kernel.is_filling, kernel.contiguous
+    return function, kernel.name, how, arrays, kernel.thread_safe, kernel.threads
 
 
 def _rule_identity(rule: Rule) -> Any:
