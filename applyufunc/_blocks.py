@@ -19,7 +19,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_jax_array
 
 from ._casting import astype, family, numpy_dtype
-from ._compiled import advice_for
+from ._compiled import advice_for, is_numba
 from ._compute_dtype import dtype_for_kernel, dtype_of_results
 from ._errors import OutputShapeError, UnknownDTypeError, UnknownSizeError
 from ._expectation import Expectation
@@ -383,7 +383,8 @@ class _Situation:
 
     def _cure(self, error: Exception) -> str:
         """Write the option that a kernel lacks which failed in NumPy's usual words for that."""
-        words = str(error) if type(error) in (BufferError, TypeError, ValueError) else ""
+        is_known = type(error) in (BufferError, TypeError, ValueError) or is_numba(error)
+        words = str(error) if is_known else ""  # an exception's own text may fail in any way
         has_batch = self.expected is not None and self.expected.plan.n_loop and not self.runner.kernel.vectorize
         if has_batch and any(text in words for text in _OF_ONE_ITEM):
             return " (a kernel that takes one item at a time needs vectorize=True)"

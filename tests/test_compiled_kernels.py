@@ -230,7 +230,7 @@ class TestContiguous:
 @pytest.mark.parametrize(
     ("message", "advice"),
     [
-        ("buffer source array is read-only", "writable=True gives the kernel copies of its own"),
+        ("buffer source array is read-only", "writable=True gives the kernel copies to write into"),
         ("ndarray is not C-contiguous", "contiguous=True gives the kernel C-contiguous arrays"),
     ],
 )
@@ -382,7 +382,7 @@ class TestNumba:
 
         with pytest.raises(Exception, match="readonly") as caught:  # a class of Numba's own
             au.apply_ufunc(destructive, "(n)->()", np.ones((2, 3)), vectorize=True)
-        assert "writable=True gives the kernel copies of its own" in caught.value.__notes__[-1]
+        assert "writable=True gives the kernel copies to write into" in caught.value.__notes__[-1]
         got = au.apply_ufunc(destructive, "(n)->()", np.ones((2, 3)), vectorize=True, writable=True)
         assert got.tolist() == [2.0, 2.0]
 
