@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from ._derivatives import check_rules
+from ._dim_names import check_dims
 from ._errors import OptionError, SignatureError
-from ._evaluate import evaluate
-from ._explain import explain_call
 from ._explanation import Explanation
 from ._gufunc import read_signature
 from ._kernel import Kernel, function_name, make_kernel, parameters_of
+from ._labelled import evaluate_any, explain_any
 from ._options import OPTION_NAMES, Options, make_options, split_keywords
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
@@ -75,7 +75,7 @@ def apply_ufunc(
     >>> au.apply_ufunc(np.vecdot, None, np.ones((2, 3)), np.ones(3)).shape
     (2,)
     """
-    return evaluate(*_read_call(func, signature, args, options_and_keywords))
+    return evaluate_any(*_read_call(func, signature, args, options_and_keywords))
 
 
 def explain(
@@ -132,7 +132,7 @@ def explain(
       kernel calls    1, one for each block
       output dtypes   those that the kernel returns
     """
-    return explain_call(*_read_call(func, signature, args, options_and_keywords))
+    return explain_any(*_read_call(func, signature, args, options_and_keywords))
 
 
 def _read_call(
@@ -149,6 +149,7 @@ def _read_call(
     options = make_options(Options(), chosen)
     if own:
         options = make_options(options, {"kwargs": {**options.kwargs, **own}})
+    check_dims(options, parsed)
     check_rules(options, parsed)
     return make_kernel(func, options), parsed, args, options
 

@@ -25,7 +25,7 @@ from ._options import Options
 from ._signature import CoreDim, Signature
 from ._typing import Array
 
-__all__ = ["Prepared", "evaluate", "prepare"]
+__all__ = ["Prepared", "check_number", "evaluate", "prepare"]
 
 
 def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
@@ -63,7 +63,7 @@ def prepare(
     kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options, *, may_try: bool = True
 ) -> Prepared:
     """Return the call of `kernel` on `args`; without `may_try`, dtypes that it takes a call to learn stay unknown."""
-    _check_number(args, signature, kernel)
+    check_number(args, signature, kernel)
     kernel = in_pieces(kernel, signature, options)
     lowering = find_lowering(args)
     converted = lowering.convert(args, options, kernel)
@@ -78,7 +78,8 @@ def prepare(
     return Prepared(call, core_last, layout, lowering)
 
 
-def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
+def check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
+    """Refuse another number of arguments than the signature has."""
     if len(args) != signature.nin:
         more = "; what else it takes is passed by keyword" if len(args) > signature.nin else ""
         number = f"{signature.nin} argument{'' if signature.nin == 1 else 's'}"

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
+from ._dim_names import check_dims
 from ._dtypes import check_declared
 from ._errors import OptionError, SignatureError
-from ._evaluate import evaluate
-from ._explain import explain_call
 from ._explanation import Explanation
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
+from ._labelled import evaluate_any, explain_any
 from ._options import CALL_OPTIONS, OptionKeywords, Options, Parameters, make_options, read_options, split_keywords
 from ._plan import check_output_dims
 from ._signature import Signature
@@ -82,7 +82,7 @@ class GUFunc(BoundKernel, Generic[P, R]):
     def __call__(self, *args: Any, **keywords: Any) -> R:
         """Apply the kernel to arrays; keywords are `axes`, `axis`, `keepdims` and the kernel's own."""
         options = self._options_with(keywords) if keywords else self._options
-        return evaluate(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]  # as the kernel says
+        return evaluate_any(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]  # as the kernel says
 
     def __get__(self, instance: object, owner: type | None = None) -> GUFunc[Any, R]:
         """Bind a kernel that is a method to its instance, as functions do."""
@@ -148,7 +148,7 @@ class GUFunc(BoundKernel, Generic[P, R]):
         >>> middle.explain(np.arange(6).reshape(2, 3)).n_calls
         2
         """
-        return explain_call(self._kernel, self._signature, args, self._options_with(keywords))
+        return explain_any(self._kernel, self._signature, args, self._options_with(keywords))
 
     def with_options(self, **options: Unpack[OptionKeywords]) -> GUFunc[P, R]:
         """
@@ -463,6 +463,7 @@ def _check_options(options: Options, signature: Signature) -> None:
     """Refuse what no call could use: dtypes and sizes that do not fit the signature."""
     check_declared(options.output_dtypes, signature.nout)
     check_output_dims(signature, (label for label, _ in options.output_sizes))
+    check_dims(options, signature)
     check_rules(options, signature)
 
 
