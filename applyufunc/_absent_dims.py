@@ -6,13 +6,13 @@ gets an axis of length 1 in that place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence, Set
+from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ._dim_names import DimNames
-from ._labelled_arguments import Kinds, dims_of, first_group
+from ._labelled_arguments import Kinds, first_group
 from ._signature import Signature
 
 __all__ = ["Fitted", "leave_out"]
@@ -32,7 +32,7 @@ class Fitted:
 
 def leave_out(args: Sequence[Any], kinds: Kinds, names: DimNames, signature: Signature) -> Fitted:
     """Return what is there of the arguments' core dims."""
-    if not _has_flags(signature):
+    if not names.may_be_absent:
         return Fitted(tuple(args), names)
     own = [_lacking(position, args, kinds, names, signature) for position in range(len(args))]
     optional = {dim.label for dims in signature.inputs for dim in dims if dim.optional}
@@ -47,11 +47,6 @@ def leave_out(args: Sequence[Any], kinds: Kinds, names: DimNames, signature: Sig
         tuple(_index(dims, out, None) for dims, out in zip(names.inputs, lacking, strict=True)),
         tuple(_index(dims, absent, 0) for dims in names.outputs),
     )
-
-
-@lru_cache(maxsize=256)
-def _has_flags(signature: Signature) -> bool:
-    return any(dim.optional or dim.stretches for dims in signature.inputs for dim in dims)
 
 
 def _lacking(position: int, args: Sequence[Any], kinds: Kinds, names: DimNames, signature: Signature) -> set[Hashable]:
@@ -85,7 +80,7 @@ def _squeezed(arg: Any, kinds: Kinds, dims: Collection[Hashable]) -> Any:
     return arg.isel(present) if isinstance(arg, kinds.variable) else arg.isel(present, drop=True)
 
 
-def _index(dims: Sequence[Hashable], absent: Set[Hashable], entry: int | None) -> Index:
+def _index(dims: Sequence[Hashable], absent: AbstractSet[Hashable], entry: int | None) -> Index:
     """Return what inserts, or takes away, the axes of absent dims; () where there are none."""
     if absent.isdisjoint(dims):
         return ()

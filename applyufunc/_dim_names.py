@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 
 from ._errors import DimensionError, OptionError
 from ._option_values import DimMapping
@@ -27,16 +28,16 @@ class DimNames:
     outputs: tuple[tuple[Hashable, ...], ...]
     labels: tuple[tuple[str, Hashable], ...]  # of the signature, with the names that they have
     excluded: frozenset[Hashable]  # have several sizes in one call, so that they are not aligned
+    may_be_absent: bool  # an argument may lack a core dim, or have it with size 1
+    input_sets: tuple[frozenset[Hashable], ...] = field(init=False)
+    core: frozenset[Hashable] = field(init=False)  # of all operands
+    new: frozenset[Hashable] = field(init=False)  # of outputs only
 
-    @property
-    def core(self) -> frozenset[Hashable]:
-        """Every core dim."""
-        return frozenset(dim for dims in self.inputs + self.outputs for dim in dims)
-
-    @property
-    def new(self) -> frozenset[Hashable]:
-        """The dims that only outputs have."""
-        return self.core.difference(*self.inputs)
+    def __post_init__(self) -> None:
+        of_inputs, of_outputs = (frozenset(chain(*operands)) for operands in (self.inputs, self.outputs))
+        object.__setattr__(self, "input_sets", tuple(map(frozenset, self.inputs)))
+        object.__setattr__(self, "core", of_inputs | of_outputs)
+        object.__setattr__(self, "new", of_outputs - of_inputs)
 
     def label(self, name: Hashable) -> str:
         """Return the signature's own label of a dim."""
@@ -57,6 +58,7 @@ def name_dims(signature: Signature, dims: DimMapping, sized: tuple[str, ...]) ->
         tuple(tuple(names[dim.label] for dim in operand) for operand in signature.outputs),
         tuple(names.items()),
         frozenset(resized | shared),
+        may_be_absent=any(dim.optional or dim.stretches for dim in _core_dims(signature)),
     )
 
 

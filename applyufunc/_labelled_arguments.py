@@ -42,7 +42,7 @@ def find_kinds(args: Sequence[Any]) -> Kinds | None:
 
 
 def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options: Options) -> None:
-    """Refuse what xarray would take wrongly, and dims that do not fit, which it may see only after the kernel has run."""
+    """Refuse what xarray would take wrongly, and dims that do not fit, which it may see after the kernel has run."""
     joined = _joined_names([arg for arg in args if isinstance(arg, kinds.dataset)], options)
     for position, arg in enumerate(args):
         if isinstance(arg, np.ma.MaskedArray):
@@ -51,12 +51,11 @@ def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options:
             )
         if isinstance(arg, kinds.group_by):
             _check_groups(arg, position, options)
-        for what, dims in _variables(first_group(arg, kinds), f"argument {position}", kinds, joined):
-            missing = [dim for dim in names.inputs[position] if dim not in dims]
-            if not missing:
-                _refuse_unexpected(what, dims, position, names)
-            elif not isinstance(arg, kinds.dataset) or options.on_missing_core_dim in (None, "raise"):
-                raise DimensionError(_missing(what, dims, missing[0], names))
+        for name, dims in _variables(first_group(arg, kinds), kinds, joined):
+            if names.core.intersection(dims) != names.input_sets[position]:
+                what = f"argument {position}" if name is None else f"variable {name!r} of argument {position}"
+                may_lack = name is not None and options.on_missing_core_dim in ("copy", "drop")
+                _refuse_dims(what, dims, position, names, may_lack=may_lack)
 
 
 def first_group(arg: Any, kinds: Kinds) -> Any:
@@ -120,13 +119,27 @@ def _check_groups(arg: Any, position: int, options: Options) -> None:
         )
 
 
-def _variables(arg: Any, what: str, kinds: Kinds, joined: Collection[Hashable]) -> Iterator[tuple[str, _Dims]]:
-    """Yield the variables of a labelled argument, as messages name them, with their dims."""
+def _variables(arg: Any, kinds: Kinds, joined: Collection[Hashable]) -> Iterator[tuple[Hashable, _Dims]]:
+    """Yield the names of a Dataset's variables, or None for a single one, with their dims."""
     if isinstance(arg, kinds.dataset):
         for name in filter(joined.__contains__, arg.data_vars):
-            yield f"variable {name!r} of {what}", dims_of(arg, kinds, name)
+            yield name, dims_of(arg, kinds, name)
     elif isinstance(arg, (kinds.array, kinds.variable)):
-        yield what, dims_of(arg, kinds)
+        yield None, dims_of(arg, kinds)
+
+
+def _refuse_dims(what: str, dims: _Dims, position: int, names: DimNames, *, may_lack: bool) -> None:
+    """Refuse dims that lack a core dim, or have one of another operand, over which no call could loop."""
+    missing = [dim for dim in names.inputs[position] if dim not in dims]
+    if missing and not may_lack:
+        raise DimensionError(_missing(what, dims, missing[0], names))
+    foreign = [dim for dim in dims if dim in names.core and dim not in names.inputs[position]]
+    if foreign and not missing:
+        owners = [f"argument {place}" for place, own in enumerate(names.inputs) if foreign[0] in own]
+        raise DimensionError(
+            f"{what} has dimension {foreign[0]!r}, a core dimension of {[*owners, 'an output'][0]} but not of argument "
+            f"{position}: a call loops over no core dimension; give it to argument {position} too, or rename it"
+        )
 
 
 def _missing(what: str, dims: _Dims, missing: Hashable, names: DimNames) -> str:
@@ -137,15 +150,3 @@ def _missing(what: str, dims: _Dims, missing: Hashable, names: DimNames) -> str:
     cure = alike or f"; dims={{{label!r}: ...}} gives it another name"
     skip = "; on_missing_core_dim='copy' or 'drop' passes over such variables" if what.startswith("variable") else ""
     return f"{what} has no dimension {missing!r}{given}; its dimensions: {listed(dims)}{cure}{skip}"
-
-
-def _refuse_unexpected(what: str, dims: _Dims, position: int, names: DimNames) -> None:
-    """Refuse a core dim of another operand, over which no call could loop."""
-    for dim in dims:
-        if dim in names.core and dim not in names.inputs[position]:
-            owners = [i for i, own in enumerate(names.inputs) if dim in own]
-            owner = f"argument {owners[0]}" if owners else "an output"
-            raise DimensionError(
-                f"{what} has dimension {dim!r}, a core dimension of {owner} but not of argument {position}: a call "
-                f"loops over no core dimension; give it to argument {position} too, or rename it"
-            )

@@ -26,7 +26,7 @@ def finish(output: Any, position: int, args: Sequence[Any], kinds: Kinds, names:
     if not core:
         return output
     if not names.new.issuperset(core):
-        output = _in_place(output, core, args, kinds, names.new)
+        output = _in_place(output, args, kinds, names.new)
     given = {dim: coord for dim, coord in options.output_coords if dim in core}
     return output.assign_coords(given) if given and not isinstance(output, kinds.variable) else output
 
@@ -47,7 +47,7 @@ def with_names(explanation: Explanation, args: Sequence[Any], kinds: Kinds, name
     )
 
 
-def _in_place(output: Any, core: Dims, args: Sequence[Any], kinds: Kinds, new: frozenset[Hashable]) -> Any:
+def _in_place(output: Any, args: Sequence[Any], kinds: Kinds, new: frozenset[Hashable]) -> Any:
     """Return an output, or a Dataset's variables, with dims in the order in which arguments have them."""
     examples = [first_group(arg, kinds) for arg in args]
     if not isinstance(output, kinds.dataset):
@@ -78,6 +78,8 @@ def _renamed_operand(operand: ExplainedOperand, mapping: Mapping[str, str]) -> E
     blocks = operand.blocks
     if blocks is not None and blocks.rechunking is not None:
         changed = blocks.rechunking
-        of_kind = {kind: tuple(mapping[d] for d in getattr(changed, kind)) for kind in ("merged", "unified", "split")}
-        blocks = replace(blocks, rechunking=replace(changed, **of_kind))
+        merged, unified, split = (
+            tuple(mapping[dim] for dim in dims) for dims in (changed.merged, changed.unified, changed.split)
+        )
+        blocks = replace(blocks, rechunking=replace(changed, merged=merged, unified=unified, split=split))
     return replace(operand, dims=tuple(mapping[dim] for dim in operand.dims), blocks=blocks)
