@@ -43,12 +43,9 @@ def find_kinds(args: Sequence[Any]) -> Kinds | None:
 
 def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options: Options) -> None:
     """Refuse what xarray would take wrongly, and dims that do not fit, which it may see after the kernel has run."""
+    _refuse_masked(args)
     joined = _joined_names([arg for arg in args if isinstance(arg, kinds.dataset)], options)
     for position, arg in enumerate(args):
-        if isinstance(arg, np.ma.MaskedArray):
-            raise ArgumentError(
-                f"argument {position} is a masked array, whose mask labelled arrays cannot keep: fill it first"
-            )
         if isinstance(arg, kinds.group_by):
             _check_groups(arg, position, options)
         for name, dims in _variables(first_group(arg, kinds), kinds, joined):
@@ -95,6 +92,14 @@ def _import_kinds() -> Kinds:
     from xarray.core.groupby import GroupBy  # which has no public name
 
     return Kinds(xarray.DataArray, xarray.Variable, xarray.Dataset, GroupBy, xarray.DataTree)
+
+
+def _refuse_masked(args: Sequence[Any]) -> None:
+    for position, arg in enumerate(args):
+        if isinstance(arg, np.ma.MaskedArray):
+            raise ArgumentError(
+                f"argument {position} is a masked array, whose mask labelled arrays cannot keep: fill it first"
+            )
 
 
 def _joined_names(datasets: Sequence[Any], options: Options) -> Collection[Hashable]:
