@@ -62,6 +62,11 @@ def _make_call(
 ) -> _LabelledCall:
     check_number(args, signature, kernel)
     _refuse_axes(options)
+    if options.on_missing_core_dim == "copy" and signature.nout > 1:
+        raise OptionError(
+            f"on_missing_core_dim='copy' puts a variable in the place of one output, and the signature "
+            f"{signature.text!r} has {signature.nout}: pass 'drop' or 'raise'"
+        )
     names = name_dims(signature, options.dims, tuple(label for label, _ in options.output_sizes))
     return _LabelledCall(kernel, signature, options, names, kinds)
 

@@ -43,12 +43,12 @@ def find_kinds(args: Sequence[Any]) -> Kinds | None:
 
 def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options: Options) -> None:
     """Refuse what xarray would take wrongly, and dims that do not fit, which it may see after the kernel has run."""
-    _refuse_masked(args)
-    joined = _joined_names([arg for arg in args if isinstance(arg, kinds.dataset)], options)
     for position, arg in enumerate(args):
-        if isinstance(arg, kinds.group_by):
-            _check_groups(arg, position, options)
-        for name, dims in _variables(first_group(arg, kinds), kinds, joined):
+        _check_kind(arg, f"argument {position}", kinds, options)
+    examples = [first_group(arg, kinds) for arg in args]
+    joined = _joined_names([example for example in examples if isinstance(example, kinds.dataset)], options)
+    for position, example in enumerate(examples):
+        for name, dims in _variables(example, kinds, joined):
             if names.core.intersection(dims) != names.input_sets[position]:
                 what = f"argument {position}" if name is None else f"variable {name!r} of argument {position}"
                 may_lack = name is not None and options.on_missing_core_dim in ("copy", "drop")
@@ -94,12 +94,22 @@ def _import_kinds() -> Kinds:
     return Kinds(xarray.DataArray, xarray.Variable, xarray.Dataset, GroupBy, xarray.DataTree)
 
 
-def _refuse_masked(args: Sequence[Any]) -> None:
-    for position, arg in enumerate(args):
-        if isinstance(arg, np.ma.MaskedArray):
-            raise ArgumentError(
-                f"argument {position} is a masked array, whose mask labelled arrays cannot keep: fill it first"
-            )
+def _check_kind(arg: Any, what: str, kinds: Kinds, options: Options) -> None:
+    """Refuse what xarray does not do as it is asked to."""
+    if isinstance(arg, np.ma.MaskedArray):
+        raise ArgumentError(f"{what} is a masked array, whose mask labelled arrays cannot keep: fill it first")
+    if not isinstance(arg, kinds.group_by):
+        return
+    if len(arg.groupers) > 1:
+        raise ArgumentError(
+            f"{what} is grouped by {len(arg.groupers)} variables, and xarray.apply_ufunc takes one: use its .map with a "
+            f"function that calls this one"
+        )
+    if options.on_missing_core_dim not in (None, "raise"):
+        raise OptionError(
+            f"on_missing_core_dim={options.on_missing_core_dim!r} is not taken with {what}, a {type(arg).__name__}: "
+            f"xarray drops it on the way to groups"
+        )
 
 
 def _joined_names(datasets: Sequence[Any], options: Options) -> Collection[Hashable]:
@@ -109,19 +119,6 @@ def _joined_names(datasets: Sequence[Any], options: Options) -> Collection[Hasha
         return names[0 if options.dataset_join == "left" else -1]
     joined = set(names[0])
     return joined.intersection(*names) if options.dataset_join == "inner" else joined.union(*names)
-
-
-def _check_groups(arg: Any, position: int, options: Options) -> None:
-    if len(arg.groupers) > 1:
-        raise ArgumentError(
-            f"argument {position} is grouped by {len(arg.groupers)} variables, and xarray.apply_ufunc takes one: use "
-            f"its .map with a function that calls this one"
-        )
-    if options.on_missing_core_dim not in (None, "raise"):
-        raise OptionError(
-            f"on_missing_core_dim={options.on_missing_core_dim!r} is not taken with argument {position}, a "
-            f"{type(arg).__name__}: xarray drops it on the way to groups"
-        )
 
 
 def _variables(arg: Any, kinds: Kinds, joined: Collection[Hashable]) -> Iterator[tuple[Hashable, _Dims]]:

@@ -238,8 +238,8 @@ def _dims(labels, ndim, axes, names):
 
 def _named(args, dims):
     """Return arguments with these dims; a loop dim of length 1 that is longer elsewhere has no place among names."""
-    sizes = [(name, size) for arg, own in zip(args, dims, strict=True) for name, size in zip(own, np.shape(arg))]
-    longer = {name for name, size in sizes if size != 1 and name.startswith("loop")}
+    shapes = [dict(zip(own, np.shape(arg), strict=True)) for arg, own in zip(args, dims, strict=True)]
+    longer = {name for sizes in shapes for name, size in sizes.items() if size != 1 and name.startswith("loop")}
 
     def named(arg, own):
         if not hasattr(arg, "dims"):
