@@ -102,8 +102,8 @@ def _check_kind(arg: Any, what: str, kinds: Kinds, options: Options) -> None:
         return
     if len(arg.groupers) > 1:
         raise ArgumentError(
-            f"{what} is grouped by {len(arg.groupers)} variables, and xarray.apply_ufunc takes one: use its .map with a "
-            f"function that calls this one"
+            f"{what} is grouped by {len(arg.groupers)} variables, and xarray.apply_ufunc takes one: use its .map with "
+            f"a function that makes this call"
         )
     if options.on_missing_core_dim not in (None, "raise"):
         raise OptionError(
@@ -150,5 +150,5 @@ def _missing(what: str, dims: _Dims, missing: Hashable, names: DimNames) -> str:
     given = "" if label == missing else f", which dims gives core dimension {label!r}"
     alike = nearest(str(missing), [dim for dim in dims if isinstance(dim, str)])
     cure = alike or f"; dims={{{label!r}: ...}} gives it another name"
-    skip = "; on_missing_core_dim='copy' or 'drop' passes over such variables" if what.startswith("variable") else ""
+    skip = " (on_missing_core_dim='copy' or 'drop' passes over such variables)" if what.startswith("variable") else ""
     return f"{what} has no dimension {missing!r}{given}; its dimensions: {listed(dims)}{cure}{skip}"

@@ -52,7 +52,8 @@ def _in_place(output: Any, args: Sequence[Any], kinds: Kinds, new: frozenset[Has
     examples = [first_group(arg, kinds) for arg in args]
     if not isinstance(output, kinds.dataset):
         order = _order(output.dims, tuple(dims_of(arg, kinds) for arg in examples), new)
-        return output if order == output.dims else output.transpose(*order)
+        coords = {"transpose_coords": False} if isinstance(output, kinds.array) else {}
+        return output if order == output.dims else output.transpose(*order, **coords)
     moved = {}
     for name, variable in output.data_vars.items():
         order = _order(variable.dims, tuple(dims_of(arg, kinds, name) for arg in examples), new)
