@@ -122,9 +122,11 @@ def test_the_size_of_a_dim_with_a_coordinate_counts_without_labels_too():
 
 def test_resized_dims_are_not_aligned_and_lose_their_coordinate(field):
     shorter = field.isel(time=slice(1, None))
-    first = au.apply_ufunc(lambda x: x[..., 1:], "(time)->(time)", field, output_sizes={"time": 3})
+    first = au.apply_ufunc(lambda x: x[..., 1:], "(time)->(time)", field, output_sizes={"time": 3}, keep_attrs=True)
     xr.testing.assert_identical(first, shorter.drop_vars("time"))
-    again = au.apply_ufunc(lambda x: x[..., 1:], "(time)->(time)", field, output_coords={"time": [1, 2, 3]})
+    again = au.apply_ufunc(
+        lambda x: x[..., 1:], "(time)->(time)", field, output_coords={"time": [1, 2, 3]}, keep_attrs=True
+    )
     xr.testing.assert_identical(again, shorter)
 
 
@@ -159,7 +161,7 @@ def test_optional_dims_may_be_absent(field):
 
 def test_a_stretching_dim_has_size_1_or_is_not_there(field):
     weights = xr.DataArray([2.0], dims="time", coords={"time": [77]})
-    scaled = au.gufunc("(time),(time|1)->(time)")(lambda x, w: x * w)
+    scaled = au.gufunc("(time),(time|1)->(time)", keep_attrs=True)(lambda x, w: x * w)
     for given_weights in (weights, weights.isel(time=0, drop=True), weights.variable):
         xr.testing.assert_identical(scaled(field, given_weights), (2 * field).assign_attrs(units="K"))
     reverse = au.apply_ufunc(lambda w, x: x * w, "(time|1),(time)->(time)", weights, field.to_numpy()[0, :, 0])
