@@ -42,15 +42,16 @@ def apply_ufunc(
         ufunc.
     *args : array, scalar or None
         One for each input of the signature. Loop dimensions broadcast against each other, core dimensions do not. A
-        Python scalar and None reach the kernel as they are.
+        Python scalar and None reach the kernel as they are. Of xarray's objects core dimensions are found by name.
     **options_and_keywords
         The options of `gufunc`, and the kernel's own keywords.
 
     Returns
     -------
     array or tuple of arrays
-        Of the library of the arguments: loop dimensions, then the output's core dimensions. A tuple where the signature
-        has several outputs, or ends in a comma.
+        Of the library of the arguments: loop dimensions, then the output's core dimensions; with labels, where an
+        argument has some, each dimension in its place. A tuple where the signature has several outputs, or ends in a
+        comma.
 
     Raises
     ------

@@ -342,7 +342,8 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
 
     The function, called the kernel, gets arrays with its core dimensions last and any number of loop dimensions first,
     or one item at a time with ``vectorize=True``. The object that takes its place applies it to NumPy, Dask, JAX and
-    other arrays, and returns arrays of the same library; lazy arrays stay lazy.
+    other arrays, and to xarray's objects, whose dimensions it finds by name; it returns arrays or objects of the same
+    library, and lazy ones stay lazy.
 
     Parameters
     ----------
@@ -406,6 +407,15 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         Dask: a stable identity for a kernel that has none, for deterministic names.
     meta : array or tuple of arrays, optional
         Dask: as in `dask.array.apply_gufunc`.
+    dims : dict of str to hashable, or str, optional
+        Names of core dimensions in labelled arguments and results, where they are not the signature's own; a string
+        where the signature has one.
+    output_coords : dict of hashable to sequence, optional
+        Coordinates of dimensions that only outputs have, or that change their size, by the dimension's name in labelled
+        results. As many values as the dimension is long; its size then need not be in `output_sizes`, on other arrays
+        either.
+    join, dataset_join, dataset_fill_value, keep_attrs, on_missing_core_dim : optional
+        As in `xarray.apply_ufunc`, with its defaults, for labelled arguments.
     kwargs : dict, optional
         Keyword arguments for the kernel, for names that are also options.
 

@@ -27,7 +27,7 @@ def finish(output: Any, position: int, args: Sequence[Any], kinds: Kinds, names:
         return output
     if not names.new.issuperset(core):
         output = _in_place(output, args, kinds, names.new)
-    given = {dim: coord for dim, coord in options.output_coords if dim in core}
+    given = {dim: _along(dim, coord) for dim, coord in options.output_coords if dim in core}
     return output.assign_coords(given) if given and not isinstance(output, kinds.variable) else output
 
 
@@ -54,12 +54,19 @@ def _in_place(output: Any, args: Sequence[Any], kinds: Kinds, new: frozenset[Has
         order = _order(output.dims, tuple(dims_of(arg, kinds) for arg in examples), new)
         coords = {"transpose_coords": False} if isinstance(output, kinds.array) else {}
         return output if order == output.dims else output.transpose(*order, **coords)
-    moved = {}
-    for name, variable in output.data_vars.items():
-        order = _order(variable.dims, tuple(dims_of(arg, kinds, name) for arg in examples), new)
-        if order != variable.dims:
-            moved[name] = variable.variable.transpose(*order)
+    moved, variables = {}, output.variables
+    for name in output.data_vars:
+        own = variables[name].dims
+        order = _order(own, tuple(dims_of(arg, kinds, name) for arg in examples), new)
+        if order != own:
+            moved[name] = variables[name].transpose(*order)
     return output.assign(moved) if moved else output
+
+
+def _along(dim: Hashable, coord: Any) -> Any:
+    """Return a coordinate that lies along `dim`, whatever its own dim is called."""
+    is_renamed = hasattr(coord, "dims") and tuple(coord.dims) != (dim,)
+    return (dim, coord.data, coord.attrs) if is_renamed else coord
 
 
 @lru_cache(maxsize=1024)

@@ -109,6 +109,8 @@ def test_a_coordinate_may_have_attributes_and_be_mapped():
     x = xr.DataArray(np.arange(8.0).reshape(2, 4), dims=("x", "n"))
     result = au.apply_ufunc(quartiles, "(n)->(k)", x, dims={"k": "q"}, output_coords={"q": levels})
     assert result.coords["q"].attrs == {"units": "1"}
+    renamed = au.apply_ufunc(quartiles, "(n)->(k)", x, output_coords={"k": levels})
+    assert (renamed.coords["k"].attrs, renamed.indexes["k"].tolist()) == ({"units": "1"}, [0.25, 0.5, 0.75])
 
 
 def test_the_size_of_a_dim_with_a_coordinate_counts_without_labels_too():
