@@ -71,6 +71,8 @@ def check_dims(options: Options, signature: Signature) -> None:
 
 def sized_by_coords(options: Options, signature: Signature) -> Options:
     """Return options in which an output dim that is given a coordinate has the coordinate's size."""
+    if not options.output_coords:
+        return options
     sizes = dict(options.output_sizes)
     for dim, coord in options.output_coords:
         sizes |= dict.fromkeys(_labels_of_coord(dim, options, signature), len(coord))

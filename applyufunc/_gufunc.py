@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
-from ._dim_names import check_dims
+from ._dim_names import check_dims, sized_by_coords
 from ._dtypes import check_declared
 from ._errors import OptionError, SignatureError
 from ._explanation import Explanation
@@ -298,9 +298,9 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def _rule(self, kind: RuleKind, func: Any) -> GUFunc[Any, Any]:
         """Return a derivative kernel as a gufunc object that is called as this one's kernel is."""
-        sized = [label for label, _ in self._options.output_sizes]
-        signature = rule_signature(kind, self._signature, sized)
-        options = rule_options(kind, self._options, self._signature)
+        own = sized_by_coords(self._options, self._signature)
+        signature = rule_signature(kind, self._signature, [label for label, _ in own.output_sizes])
+        options = rule_options(kind, own, self._signature)
         return _Decorator(signature, options)(func)
 
     def __repr__(self) -> str:

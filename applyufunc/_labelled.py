@@ -34,9 +34,7 @@ __all__ = ["evaluate_any", "explain_any"]
 
 def evaluate_any(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
     """Return the outputs of `kernel` applied to `args`, with labels if an argument has some."""
-    if options.output_coords:
-        options = sized_by_coords(options, signature)
-    kinds = find_kinds(args)
+    options, kinds = sized_by_coords(options, signature), find_kinds(args)
     if kinds is None:
         return evaluate(kernel, signature, args, options)
     call = _make_call(kernel, signature, args, options, kinds)
@@ -48,9 +46,7 @@ def evaluate_any(kernel: Kernel, signature: Signature, args: Sequence[Any], opti
 
 def explain_any(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Explanation:
     """Return what `evaluate_any` would do, with the names of dims where there are some."""
-    if options.output_coords:
-        options = sized_by_coords(options, signature)
-    kinds = find_kinds(args)
+    options, kinds = sized_by_coords(options, signature), find_kinds(args)
     if kinds is None:
         return explain_call(kernel, signature, args, options)
     _refuse_collections(args, kinds)

@@ -178,7 +178,7 @@ def _coord(draw, name, size):
     if kind == "index":
         return {name: np.arange(size) * 10}
     if kind == "times":
-        return {name: pd.date_range("2000-01-01", periods=size)}
+        return {name: pd.date_range("2000-01-01", periods=size, unit="ns")}
     if kind == "pairs":
         pairs = pd.MultiIndex.from_arrays([np.arange(size) // 2, np.arange(size) % 2], names=[f"{name}0", f"{name}1"])
         return xr.Coordinates.from_pandas_multiindex(pairs, name)
@@ -582,7 +582,7 @@ def test_what_the_kernel_returns_is_checked(field):
 def test_objects_times_and_unknown_sizes_come_through():
     words = xr.DataArray(np.array(["b", "a"], dtype=object), dims="n")
     assert au.apply_ufunc(min, "(n)->()", words, vectorize=True, output_dtypes=object).item() == "a"
-    times = xr.DataArray(pd.date_range("2000-01-01", periods=3), dims="n")
+    times = xr.DataArray(pd.date_range("2000-01-01", periods=3, unit="ns"), dims="n")
     assert au.apply_ufunc(lambda x: x.max(axis=-1), "(n)->()", times) == np.datetime64("2000-01-03")
     x = xr.DataArray([3.0, 1.0, 3.0], dims="n")
     assert au.apply_ufunc(np.unique, "(n)->(k)", x, output_sizes={"k": None}).values.tolist() == [1, 3]
@@ -720,6 +720,21 @@ class TestJAX:
         x = jax.numpy.arange(6.0).reshape(2, 3)
         assert program(x).tolist() == [9, 17, 29]
         assert jax.grad(lambda x: program(x).sum())(x).tolist() == [[0, 2, 4], [6, 8, 10]]
+
+    def test_a_coordinate_resizes_a_dim_for_derivatives_too(self, jax):
+        calls = []
+
+        def take(x):
+            return x[..., :2]
+
+        def take_vjp(x, cotangent):
+            calls.append((x.shape, cotangent.shape))
+            return np.concatenate([cotangent, 0 * cotangent[..., :1]], axis=-1)
+
+        first = au.gufunc("(n)->(n)", output_dtypes=np.float32, output_coords={"n": [1, 2]})(take)
+        first.vjp(take_vjp)
+        gradient = jax.grad(lambda x: first(x).sum())(jax.numpy.ones(3))
+        assert (gradient.tolist(), calls) == ([1, 1, 0], [((3,), (2,))])
 
 
 def test_sparse_arrays_keep_to_their_rules():
