@@ -21,6 +21,7 @@ class Backend:
     lazy = False  # the result is built before the kernel runs
     traces = False
     keeps_masks = True
+    named = False  # axes have names, which `call` gives them
     batch = ()  # loop dims that the backend puts in front
     scalar: Any = np.generic  # the type of a 0-d result
 
@@ -157,6 +158,7 @@ class Labelled(Backend):
 
     examples = 50
     keeps_masks = False
+    named = True
 
     def __init__(self):
         super().__init__()
