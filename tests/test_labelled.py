@@ -695,6 +695,11 @@ class TestDask:
         reduced = au.gufunc("(n)->()", dims="time", core_chunks=np.add, output_dtypes=float)(total).explain(lazy)
         assert reduced.kept == (("time", (2, 2)),)
 
+    def test_warnings_are_given_where_the_call_is(self, lazy):
+        with pytest.warns(au.ApplyUfuncWarning, match="above the budget") as caught:
+            au.apply_ufunc(total, "(time)->()", lazy, output_dtypes=float, budget=8)
+        assert caught[0].filename == __file__
+
     def test_an_explanation_is_of_one_variable(self, dataset):
         message = refusal(au.ArgumentError, au.explain, total, "(time)->()", dataset)
         assert message.startswith("argument 0 is a Dataset, which takes a call for each of its parts")
