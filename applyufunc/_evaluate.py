@@ -24,7 +24,7 @@ from ._options import Options
 from ._signature import CoreDim, Signature
 from ._typing import Array
 
-__all__ = ["Prepared", "evaluate", "prepare", "unbox"]
+__all__ = ["Prepared", "check_number", "evaluate", "prepare", "unbox"]
 
 
 def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
@@ -66,7 +66,7 @@ def prepare(
     kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options, *, may_try: bool = True
 ) -> Prepared:
     """Return the call of `kernel` on `args`; without `may_try`, dtypes that it takes a call to learn stay unknown."""
-    _check_number(args, signature, kernel)
+    check_number(args, signature, kernel)
     if not isinstance(options.core_chunks, str):
         from ._core_chunks import in_pieces
 
@@ -89,7 +89,8 @@ def unbox(output: Array) -> Any:
     return output[()] if isinstance(output, np.ndarray) and output.ndim == 0 else output
 
 
-def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
+def check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
+    """Refuse another number of arguments than the signature has."""
     if len(args) != signature.nin:
         more = "; what else it takes is passed by keyword" if len(args) > signature.nin else ""
         number = f"{signature.nin} argument{'' if signature.nin == 1 else 's'}"

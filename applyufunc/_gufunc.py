@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
+from ._dim_names import check_dims, sized_by_coords
 from ._direct import UNUSUAL, DirectCalls, direct_calls
 from ._dtypes import check_declared
+from ._entry import evaluate_any, explain_any
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
@@ -89,7 +91,7 @@ class GUFunc(BoundKernel, Generic[P, R]):
             if result is not UNUSUAL:
                 return result  # type: ignore[no-any-return]  # as the kernel says
         options = self._options_with(keywords) if keywords else self._options
-        return evaluate(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]
+        return evaluate_any(self._kernel, self._signature, args, options, self._evaluate)  # type: ignore[no-any-return]
 
     def __get__(self, instance: object, owner: type | None = None) -> GUFunc[Any, R]:
         """Bind a kernel that is a method to its instance, as functions do."""
@@ -114,6 +116,12 @@ class GUFunc(BoundKernel, Generic[P, R]):
     @functools.cached_property
     def _direct(self) -> DirectCalls | None:
         return direct_calls(self._kernel, self._signature, self._options, self._parameters)
+
+    def _evaluate(self, kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
+        """Return what `evaluate` does, for arrays that were labelled, by the direct road where the options allow."""
+        direct = self._direct if options is self._options else None
+        result = UNUSUAL if direct is None else direct(tuple(args), {})
+        return evaluate(kernel, signature, args, options) if result is UNUSUAL else result
 
     def _options_with(self, keywords: Mapping[str, Any]) -> Options:
         """Return the options under the keywords of a call."""
@@ -159,9 +167,7 @@ class GUFunc(BoundKernel, Generic[P, R]):
         >>> middle.explain(np.arange(6).reshape(2, 3)).n_calls
         2
         """
-        from ._explain import explain_call
-
-        return explain_call(self._kernel, self._signature, args, self._options_with(keywords))
+        return explain_any(self._kernel, self._signature, args, self._options_with(keywords))
 
     def with_options(self, **options: Unpack[OptionKeywords]) -> GUFunc[P, R]:
         """
@@ -317,9 +323,9 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def _rule(self, kind: RuleKind, func: Any) -> GUFunc[Any, Any]:
         """Return a derivative kernel as a gufunc object that is called as this one's kernel is."""
-        sized = [label for label, _ in self._options.output_sizes]
-        signature = rule_signature(kind, self._signature, sized)
-        options = rule_options(kind, self._options, self._signature)
+        own = sized_by_coords(self._options, self._signature)
+        signature = rule_signature(kind, self._signature, [label for label, _ in own.output_sizes])
+        options = rule_options(kind, own, self._signature)
         return _Decorator(signature, options)(func)
 
     def __repr__(self) -> str:
@@ -361,7 +367,8 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
 
     The function, called the kernel, gets arrays with its core dimensions last and any number of loop dimensions first,
     or one item at a time with ``vectorize=True``. The object that takes its place applies it to NumPy, Dask, JAX and
-    other arrays, and returns arrays of the same library; lazy arrays stay lazy.
+    other arrays, and to xarray's objects, whose dimensions it finds by name; it returns arrays or objects of the same
+    library, and lazy ones stay lazy.
 
     Parameters
     ----------
@@ -432,6 +439,15 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         Dask: a stable identity for a kernel that has none, for deterministic names.
     meta : array or tuple of arrays, optional
         Dask: as in `dask.array.apply_gufunc`.
+    dims : dict of str to hashable, or str, optional
+        Names of core dimensions in labelled arguments and results, where they are not the signature's own; a string
+        where the signature has one.
+    output_coords : dict of hashable to sequence, optional
+        Coordinates of dimensions that only outputs have, or that change their size, by the dimension's name in labelled
+        results. As many values as the dimension is long; its size then need not be in `output_sizes`, on other arrays
+        either.
+    join, dataset_join, dataset_fill_value, keep_attrs, on_missing_core_dim : optional
+        As in `xarray.apply_ufunc`, with its defaults, for labelled arguments.
     kwargs : dict, optional
         Keyword arguments for the kernel, for names that are also options.
 
@@ -489,6 +505,7 @@ def _check_options(options: Options, signature: Signature) -> None:
     """Refuse what no call could use: dtypes and sizes that do not fit the signature."""
     check_declared(options.output_dtypes, signature.nout)
     check_output_dims(signature, (label for label, _ in options.output_sizes))
+    check_dims(options, signature)
     check_rules(options, signature)
 
 

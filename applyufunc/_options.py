@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from ._errors import OptionError
-from ._option_values import Callback, CoreChunks, KernelArrays, SizeRule, read_value
+from ._option_values import Callback, CoreChunks, DimMapping, KernelArrays, SizeRule, read_value
 
 __all__ = [
     "CALL_OPTIONS",
@@ -22,6 +22,7 @@ __all__ = [
     "Options",
     "Parameters",
     "make_options",
+    "nearest",
     "read_options",
     "split_keywords",
 ]
@@ -54,6 +55,13 @@ class Options:
     jvp: Any = None
     kernel_token: str | None = None
     meta: Any = None
+    dims: DimMapping = ()
+    output_coords: tuple[tuple[Hashable, Any], ...] = ()  # by dim of the result
+    join: str | None = None  # None, here and below: xarray's own default
+    dataset_join: str | None = None
+    dataset_fill_value: Any = None
+    keep_attrs: Any = None
+    on_missing_core_dim: str | None = None
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -84,6 +92,13 @@ class OptionKeywords(TypedDict, total=False):
     jvp: Callable[..., Any] | None
     kernel_token: str | None
     meta: Any
+    dims: Mapping[str, Hashable] | str | None
+    output_coords: Mapping[Any, Any] | None
+    join: Literal["outer", "inner", "left", "right", "exact", "override"] | None
+    dataset_join: Literal["outer", "inner", "left", "right", "exact"] | None
+    dataset_fill_value: Any
+    keep_attrs: Any
+    on_missing_core_dim: Literal["raise", "copy", "drop"] | None
     kwargs: Mapping[str, Any] | None
 
 
@@ -142,8 +157,14 @@ def read_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
             raise OptionError(_FOREIGN[name])
         if name not in OPTION_NAMES:
             cure = f"keywords of the kernel go into each call, or are bound as kwargs={{{name!r}: ...}}"
-            raise OptionError(f"{name!r} is no option{_nearest(name, OPTION_NAMES) or f'; {cure}'}")
+            raise OptionError(f"{name!r} is no option{nearest(name, OPTION_NAMES) or f'; {cure}'}")
     return dict(keywords)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a question after the name that looks most like `name`; nothing where none does."""
+    alike = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {alike[0]!r}?" if alike else ""
 
 
 def _refuse_shared(name: str, parameters: Parameters, options: Collection[str], kernel_name: str) -> None:
@@ -175,13 +196,8 @@ def _unknown_keyword(name: str, parameters: Parameters, options: Collection[str]
         return _FOREIGN[name]
     if name in OPTION_NAMES:
         return f"option {name!r} is bound to a gufunc object before it is called: use .with_options({name}=...)"
-    hint = _nearest(name, {*options, *parameters.names}) or f"; the options are {', '.join(options)}"
+    hint = nearest(name, {*options, *parameters.names}) or f"; the options are {', '.join(options)}"
     return f"keyword {name!r} is neither an option nor a parameter of kernel {kernel_name!r}{hint}"
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def _check_threads(options: Options) -> None:

@@ -33,7 +33,7 @@ def write_page(page: Path, results: Results, n_rounds: int) -> None:
 
 def measured_text(results: Results, n_rounds: int) -> str:
     """Return everything as Markdown."""
-    machine = describe_machine("numpy", "dask", "jax", "applyufunc")
+    machine = describe_machine("numpy", "dask", "jax", "xarray", "applyufunc")
     parts = [
         f"Measured on {machine}; the best of {n_rounds} rounds.",
         _bars_table(results),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,8 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import applyufunc as au
 
-from ._family import KERNEL, OURS, Bar, Case, CaseResults, Figures, Measured, Way, Ways
-from ._machine import peak_bytes
+from ._calls import measure
+from ._family import KERNEL, OURS, Bar, Case, CaseResults, Way, Ways
 
 __all__ = ["BARS", "CASES", "TITLE", "measure"]
 
@@ -97,18 +96,6 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
 )
 
 
-def measure(way: Way) -> Measured:
-    """Work once for what is compiled then, and up to a hundred times in half a second more; the fastest counts."""
-    before = peak_bytes()
-    outputs = way()
-    end = time.perf_counter() + 0.5
-    seconds = [_seconds(way)]
-    while time.perf_counter() < end and len(seconds) < 100:
-        seconds.append(_seconds(way))
-    figures = Figures(build=0, compute=min(seconds), tasks=0, peak=peak_bytes() - before, block=0)
-    return Measured(figures, tuple(map(np.asarray, outputs)))
-
-
 def _bars() -> Sequence[Bar]:
     def of_callback(results: CaseResults) -> float:
         return results[OURS].seconds / results[CALLBACK].seconds
@@ -128,12 +115,6 @@ def _bars() -> Sequence[Bar]:
 
 
 BARS: Final = _bars()
-
-
-def _seconds(way: Way) -> float:
-    begin = time.perf_counter()
-    way()
-    return time.perf_counter() - begin
 
 
 def _square_roots(size: int, n_calls: int) -> Ways:

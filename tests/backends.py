@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import reject
 from hypothesis import strategies as st
 
 import applyufunc as au
+from applyufunc._axes import find_core_axes
 
 
 class Backend:
@@ -19,6 +21,7 @@ class Backend:
     lazy = False  # the result is built before the kernel runs
     traces = False
     keeps_masks = True
+    named = False  # axes have names, which `call` gives them
     batch = ()  # loop dims that the backend puts in front
     scalar: Any = np.generic  # the type of a 0-d result
 
@@ -181,6 +184,64 @@ class JaxVmap(Jax):
         return both[0]
 
 
+class Labelled(Backend):
+    """xarray: every axis gets the name of the dim that it is to the signature; names take it to its place again."""
+
+    examples = 50
+    keeps_masks = False
+    named = True
+
+    def __init__(self):
+        super().__init__()
+        self.xarray = pytest.importorskip("xarray")
+
+    def put(self, array, data=None):
+        return self.xarray.DataArray(super().put(array, data))
+
+    def call(self, kernel, signature, args, options):
+        parsed = au.gufunc(signature)(kernel).signature
+        if any(len(set(labels)) < len(labels) for labels in parsed.input_labels + parsed.output_labels):
+            reject()  # a dim twice, such as "(2,2)", is refused
+        if len(args) != parsed.nin:
+            return super().call(kernel, signature, args, options)
+        ndims = tuple(getattr(arg, "ndim", 0) for arg in args)
+        places = {name: options[name] for name in ("axes", "axis", "keepdims") if name in options}
+        options = {name: value for name, value in options.items() if name not in places}
+        try:
+            present = parsed.without(parsed.absent(ndims))
+            axes = find_core_axes(present.input_labels, present.output_labels, ndims, **places)
+        except au.DimensionError:  # too few dims, for the call itself to refuse
+            present, axes = parsed, None
+        names = {label: label if label.isidentifier() else f"_{label}" for label in _labels(parsed)}
+        dims = [
+            _dims(labels, ndim, None if axes is None else axes.inputs[position], names)
+            for position, (labels, ndim) in enumerate(zip(present.input_labels, ndims, strict=True))
+        ]
+        result = super().call(kernel, signature, _named(args, dims), {"dims": names} | options)
+        results = result if isinstance(result, tuple) else (result,)
+        n_loop = max(sum(name.startswith("loop") for name in own) for own in dims)
+        finished = tuple(
+            _placed(value, [names[label] for label in labels], own, axes.n_kept, n_loop)
+            for value, labels, own in zip(results, present.output_labels, axes.outputs, strict=True)
+        )
+        return finished if isinstance(result, tuple) else finished[0]
+
+    def get(self, result):
+        return super().get(result.data)
+
+    def check_type(self, result):
+        assert type(result) is self.xarray.DataArray
+
+
+class LabelledDask(Labelled, Dask):
+    """xarray's objects with Dask arrays in them."""
+
+    examples = 25
+
+    def check_blocks(self, result):
+        super().check_blocks(result.data)
+
+
 BACKENDS = {
     "numpy": Backend,
     "strict": Strict,
@@ -189,7 +250,47 @@ BACKENDS = {
     "jax": Jax,
     "jax-jit": JaxJit,
     "jax-vmap": JaxVmap,
+    "xarray": Labelled,
+    "xarray-dask": LabelledDask,
 }
+
+
+def _labels(signature):
+    return {label for labels in signature.input_labels + signature.output_labels for label in labels}
+
+
+def _dims(labels, ndim, axes, names):
+    """Name the axes of an argument: core dims where `axes` has them, loop dims by their place from the right."""
+    if axes is None:
+        labels = labels[max(len(labels) - ndim, 0) :]
+        axes = range(-len(labels), 0)
+    core = {axis + ndim: names[label] for axis, label in zip(axes, labels, strict=True)}
+    n_loop = ndim - len(core)
+    loop = iter([f"loop{place}" for place in range(n_loop, 0, -1)])
+    return [core.get(axis) or next(loop) for axis in range(ndim)]
+
+
+def _named(args, dims):
+    """Return arguments with these dims; a loop dim of length 1 that is longer elsewhere has no place among names."""
+    shapes = [dict(zip(own, np.shape(arg), strict=True)) for arg, own in zip(args, dims, strict=True)]
+    longer = {name for sizes in shapes for name, size in sizes.items() if size != 1 and name.startswith("loop")}
+
+    def named(arg, own):
+        if not hasattr(arg, "dims"):
+            return arg
+        arg = arg.rename(dict(zip(arg.dims, own, strict=True)))
+        return arg.isel({name: 0 for name, size in arg.sizes.items() if size == 1 and name in longer})
+
+    return tuple(map(named, args, dims))
+
+
+def _placed(value, core, axes, n_kept, n_loop):
+    """Return an output with dims where a call on arrays without names has them."""
+    kept = [f"kept{place}" for place in range(n_kept)]
+    core, loop = [*core, *kept], iter([f"loop{place}" for place in range(n_loop, 0, -1)])
+    by_axis = {axis + n_loop + len(core): name for axis, name in zip(axes, core, strict=True)}
+    order = [by_axis.get(axis) or next(loop) for axis in range(n_loop + len(core))]
+    return value.expand_dims(kept).transpose(*order)
 
 
 def _chunks(size):

@@ -115,10 +115,11 @@ class TestEntry:
     def test_a_scalar_is_too_small_for_core_dims(self):
         assert "argument 0 has 0 dimensions" in refusal(au.DimensionError, au.apply_ufunc, total, "(n)->()", 2.5)
 
-    def test_a_labelled_array_is_refused_by_name(self):
+    def test_what_xarray_makes_of_a_labelled_array_is_refused_by_name(self):
         xarray = pytest.importorskip("xarray")
-        message = refusal(au.ArgumentError, self.seen, xarray.DataArray(ROWS))
-        assert message == "argument 0 is an xarray.DataArray: labelled arrays are not taken, pass its .data"
+        rolling = xarray.DataArray(ROWS, dims=("x", "n")).rolling(n=2)
+        message = refusal(au.ArgumentError, self.seen, rolling)
+        assert message == "argument 0 is an xarray.DataArrayRolling: labelled objects are not taken here, pass an array"
 
 
 class TestKeywords:

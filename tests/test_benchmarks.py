@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("dask")
 pytest.importorskip("jax")
 pytest.importorskip("matplotlib")
+pytest.importorskip("xarray")
 
 ROOT = Path(__file__).parents[1]
 

@@ -56,7 +56,9 @@ def test_a_traced_array_inside_a_keyword_is_refused_by_name(case):
 
 def test_a_labelled_array_inside_a_keyword_is_refused_by_name():
     xarray = pytest.importorskip("xarray")
-    with pytest.raises(au.ArgumentError, match=r"keyword w\[0\] is an xarray\.DataArray: labelled"):
+    with pytest.raises(
+        au.ArgumentError, match=r"keyword w\[0\] is an xarray\.DataArray: labelled objects are not taken here"
+    ):
         au.apply_ufunc(total, "(n)->()", ROWS, w=[xarray.DataArray(ROWS[0])])
 
 

@@ -78,7 +78,8 @@ def _library(arg: Any, what: str) -> str:
     if name == "dask_array" and is_collection:
         return name
     if name == "xarray":
-        raise ArgumentError(f"{what} is an {_type_name(arg)}: labelled arrays are not taken, pass its .data")
+        cure = "pass its .data" if hasattr(type(arg), "data") else "pass an array"
+        raise ArgumentError(f"{what} is an {_type_name(arg)}: labelled objects are not taken here, {cure}")
     if name in _LIBRARIES_WITHOUT_LOWERING or is_collection:
         raise ArgumentError(
             f"{what} is a lazy {_type_name(arg)}, which no lowering takes: it would have to be computed"
