@@ -63,7 +63,7 @@ class DirectCalls:
         self._kernel, self._signature, self._options, self._names = kernel, signature, options, names
         self._func = kernel.func
         self._bound = dict(options.kwargs)
-        self._lowerings: dict[type, Lowering] = {}
+        self._lowerings: dict[type, Lowering | None] = {}
         self._recipes: dict[tuple[Any, ...], _Recipe | None] = {}  # by look; None: what looks so is unusual
 
     def __call__(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
@@ -119,8 +119,8 @@ class DirectCalls:
         if kind not in self._lowerings:
             try:
                 self._lowerings[kind] = find_lowering(args)
-            except ApplyUfuncError:  # which comes again, on the common road
-                return None
+            except ApplyUfuncError:  # on the common road, where others of the type may be taken, such as labelled ones
+                self._lowerings[kind] = None
         return self._lowerings[kind]
 
     def _run_first(self, key: tuple[Any, ...], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:

@@ -24,7 +24,7 @@ from ._evaluate import check_number
 from ._explain import explain_call
 from ._explanation import Explanation
 from ._kernel import Kernel
-from ._labelled_arguments import Kinds, check_arguments, find_kinds, size_conflict
+from ._labelled_arguments import Kinds, check_arguments, find_kinds, fit_at_sight, size_conflict
 from ._labelled_results import finish, with_names
 from ._options import Options
 from ._plan import shape_text
@@ -123,6 +123,8 @@ class _LabelledCall:
 
     def fit(self, *args: Any) -> Fitted:
         """Return the arguments as xarray takes them; refuse what does not fit."""
+        if not self.names.may_be_absent and fit_at_sight(args, self.kinds, self.names):
+            return Fitted(args, self.names)
         fitted = leave_out(args, self.kinds, self.names, self.signature)
         check_arguments(fitted.args, self.kinds, fitted.names, self.options)
         return fitted

@@ -18,7 +18,7 @@ from ._dim_names import DimNames, listed
 from ._errors import ArgumentError, DimensionError, OptionError
 from ._options import Options, nearest
 
-__all__ = ["Kinds", "check_arguments", "dims_of", "find_kinds", "first_group", "size_conflict"]
+__all__ = ["Kinds", "check_arguments", "dims_of", "find_kinds", "first_group", "fit_at_sight", "size_conflict"]
 
 _Dims: TypeAlias = tuple[Hashable, ...]
 
@@ -53,6 +53,14 @@ def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options:
                 what = f"argument {position}" if name is None else f"variable {name!r} of argument {position}"
                 may_lack = name is not None and options.on_missing_core_dim in ("copy", "drop")
                 _refuse_dims(what, dims, position, names, may_lack=may_lack)
+
+
+def fit_at_sight(args: Sequence[Any], kinds: Kinds, names: DimNames) -> bool:
+    """Tell the usual arguments, single variables with the right core dims, that need no closer look."""
+    for arg, own in zip(args, names.input_sets, strict=True):
+        if not isinstance(arg, (kinds.array, kinds.variable)) or names.core.intersection(arg.dims) != own:
+            return False
+    return True
 
 
 def first_group(arg: Any, kinds: Kinds) -> Any:
