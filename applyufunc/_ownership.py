@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, is_jax_array
+from array_api_compat import array_namespace, device, is_jax_array
 
 from ._casting import is_array
 from ._errors import KernelError
@@ -58,7 +58,9 @@ def copy_of(array: Array) -> Array:
         return array.copy()
     if isinstance(array, np.generic) or not is_array(array):
         return array
-    return array_namespace(array).asarray(array, copy=True)
+    if is_jax_array(array):  # a device given would commit it there
+        return array_namespace(array).asarray(array, copy=True)
+    return array_namespace(array).asarray(array, device=device(array), copy=True)
 
 
 def _checked(values: Sequence[Any], n_items: int) -> Sequence[Any]:

@@ -154,7 +154,7 @@ def empty(lazy_apply, x, y, **how):
 
 
 def reduction_over_every_chunk(lazy_apply, x, y, **how):
-    return lazy_apply(lambda x: x - x[::-1, :], x, **how)
+    return lazy_apply(lambda x: x - namespace(x).flip(x, axis=0), x, **how)
 
 
 def namespace_given(lazy_apply, x, y, **how):

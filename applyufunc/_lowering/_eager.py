@@ -21,7 +21,7 @@ from .._explanation import Execution, in_one_block
 from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
-from ._host import as_numpy, check_transfer, library_name, to_host
+from ._host import as_numpy, check_one_device, check_transfer, library_name, to_host
 
 __all__ = [
     "as_block",
@@ -45,7 +45,7 @@ def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any,
         for position, arg in enumerate(args):
             if _is_foreign(arg):
                 check_transfer(arg, options.allow_transfer, f"argument {position}")
-    _check_one_device(args)
+    check_one_device({f"argument {position}": arg for position, arg in enumerate(args) if _is_foreign(arg)})
     foreign = [arg for arg in args if _is_foreign(arg)]
     return tuple(_convert(arg, position, foreign, kernel) for position, arg in enumerate(args))
 
@@ -119,18 +119,6 @@ def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Arra
 def _is_foreign(arg: Any) -> bool:
     """Tell an array of another library than NumPy."""
     return not isinstance(arg, (np.ndarray, np.generic)) and is_array(arg)
-
-
-def _check_one_device(args: Sequence[Any]) -> None:
-    """Refuse arrays of two devices: the result could only be on one of them."""
-    devices = {position: array_api_compat.device(arg) for position, arg in enumerate(args) if _is_foreign(arg)}
-    first = next(iter(devices), 0)
-    for position, device in devices.items():
-        if device != devices[first] and args[position].ndim and args[first].ndim:  # torch lets 0-d arrays follow
-            raise ArgumentError(
-                f"argument {first} is on device {devices[first]} and argument {position} on device {device}: "
-                f"arrays of two devices do not mix; move them to one"
-            )
 
 
 def _convert(arg: Any, position: int, foreign: Sequence[Array], kernel: Kernel) -> Any:
