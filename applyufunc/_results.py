@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
+from array_api_compat import is_pydata_sparse_array
 
 from ._casting import astype, cast, check_range, does_not_cast, family, library_dtype, may_cast, numpy_dtype
 from ._errors import OutputDTypeError, OutputShapeError
@@ -66,6 +67,8 @@ def broadcast_to(array: Array, shape: tuple[int, ...], xp: Namespace) -> Array:
         mask = np.broadcast_to(np.ma.getmaskarray(array), shape)
         data = np.broadcast_to(np.ma.getdata(array), shape)
         return np.ma.MaskedArray(data, mask, copy=False, fill_value=array.fill_value, hard_mask=array.hardmask)
+    if is_pydata_sparse_array(array) and not hasattr(array, "broadcast_to"):
+        array = array.asformat("coo")  # the one format that sparse broadcasts
     return xp.broadcast_to(array, shape)
 
 

@@ -39,6 +39,27 @@ class Array:
     ndim = property(lambda self: self._values.ndim)
     size = property(lambda self: self._values.size)
 
+    # What Dask asks of the arrays in its chunks.
+    nbytes = property(lambda self: self._values.nbytes)
+    itemsize = property(lambda self: self._values.itemsize)
+    T = property(lambda self: self._like(self._values.T))
+
+    def astype(self, dtype, **_how):
+        return self._like(self._values.astype(dtype))
+
+    def reshape(self, *shape):
+        return self._like(self._values.reshape(*shape))
+
+    def transpose(self, *axes):
+        return self._like(self._values.transpose(*axes))
+
+    def sum(self, *args, **keywords):
+        return self._like(self._values.sum(*args, **keywords))
+
+    def __array_function__(self, function, types, args, keywords):
+        own = {np.concatenate: self.library.concat, np.sum: self.library.sum, np.transpose: self.library.permute_dims}
+        return own[function](*args, **keywords) if function in own else NotImplemented
+
     def __array_namespace__(self, api_version=None):
         return self.library
 
@@ -117,7 +138,11 @@ class Library:
         self.__name__ = name
         self.devices = Device(name, 0), Device(name, 1)
         self.copies = 0  # to the host
-        self.array_type = type(array_type.__name__, (array_type,), {"library": self, "__module__": f"{name}.arrays"})
+        self.array_type = array_type
+        array_type.library = self
+
+    def __reduce__(self):
+        return self.__name__.upper()  # there is one in a process, as of a module
 
     def __array_namespace_info__(self):
         defaults = {"real floating": "float32", "integral": "int32", "complex floating": "complex64", "indexing": "int32"}

@@ -21,7 +21,7 @@ from .._explanation import Execution, in_one_block
 from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
-from ._host import as_numpy, check_one_device, check_transfer, library_name, to_host
+from ._host import as_numpy, check_one_device, check_transfer, library_name, like, to_host
 
 __all__ = [
     "as_block",
@@ -88,7 +88,7 @@ def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
 def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
     """Return a NumPy array in the library, and on the device, of `arrays`."""
     foreign = [array for array in arrays if _is_foreign(array)]
-    return _like(array, foreign[0], copy=True) if foreign else array
+    return like(array, foreign[0], copy=True) if foreign else array
 
 
 def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
@@ -131,7 +131,7 @@ def _convert(arg: Any, position: int, foreign: Sequence[Array], kernel: Kernel) 
         raise ArgumentError(
             f"argument {position} has dtype {array.dtype}, which {library_name(foreign[0])} arrays cannot hold"
         )
-    return _like(array, foreign[0], copy=True)
+    return like(array, foreign[0], copy=True)
 
 
 def _check_held(call: Call, arrays: Sequence[Array]) -> list[Array]:
@@ -150,7 +150,7 @@ def _given_back(output: np.ndarray[Any, Any], other: Array, position: int) -> Ar
     """Return an output in the library of the inputs."""
     if not _holds(other, output.dtype):
         raise _not_held(position, output.dtype, other)
-    return _like(output, other)
+    return like(output, other)
 
 
 def _not_held(position: int, dtype: np.dtype[Any], other: Array) -> OutputDTypeError:
@@ -165,12 +165,7 @@ def _holds(other: Array, dtype: np.dtype[Any]) -> bool:
     if hasattr(namespace(other), dtype.name):
         return True
     try:
-        _like(np.empty(0, dtype), other)
+        like(np.empty(0, dtype), other)
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _like(array: np.ndarray[Any, Any], other: Array, *, copy: bool | None = None) -> Array:
-    """Return a NumPy array in the library of another, whose arrays know no read-only: a caller's has to be copied."""
-    return namespace(other).asarray(array, device=array_api_compat.device(other), copy=copy)

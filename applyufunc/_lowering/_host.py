@@ -15,7 +15,7 @@ from .._errors import ArgumentError, TransferError
 from .._transfer import transfer_is_allowed
 from .._typing import Array
 
-__all__ = ["as_numpy", "check_one_device", "check_transfer", "is_jax_literal", "library_name", "to_host"]
+__all__ = ["as_numpy", "check_one_device", "check_transfer", "is_jax_literal", "library_name", "like", "to_host"]
 
 
 def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
@@ -79,6 +79,11 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
         return np.asarray(array)
     except (RuntimeError, TypeError, BufferError):  # as array-api-strict says off its CPU device
         return np.from_dlpack(array, device="cpu", copy=True)
+
+
+def like(array: np.ndarray[Any, Any], other: Array, *, copy: bool | None = None) -> Array:
+    """Return a NumPy array in the library of another, on its device."""
+    return array_api_compat.array_namespace(other).asarray(array, device=array_api_compat.device(other), copy=copy)
 
 
 def is_jax_literal(arg: object) -> bool:
