@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
+import device_namespace
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -15,10 +17,13 @@ import applyufunc as au
 class Backend:
     """How a test hands arrays to a library, calls, and gets values back."""
 
+    title = "NumPy"  # of its column in the table of what runs where
+    options: Mapping[str, Any] = {}  # with which every call is made
     examples = 150
     lazy = False  # the result is built before the kernel runs
     traces = False
     keeps_masks = True
+    has_short_floats = True
     batch = ()  # loop dims that the backend puts in front
     scalar: Any = np.generic  # the type of a 0-d result
 
@@ -27,7 +32,7 @@ class Backend:
         return array
 
     def call(self, kernel, signature, args, options):
-        return au.apply_ufunc(kernel, signature, *args, **options)
+        return au.apply_ufunc(kernel, signature, *args, **{**self.options, **options})
 
     def get(self, result):
         return result
@@ -45,24 +50,83 @@ class Backend:
 class Strict(Backend):
     """array-api-strict, which takes nothing that the standard does not promise."""
 
+    title = "array-api-strict"
     keeps_masks = False
+    has_short_floats = False
+    device_name = "CPU_DEVICE"
 
     def __init__(self):
         self.xp = pytest.importorskip("array_api_strict")
+        self.device = self.xp.Device(self.device_name)
 
     def put(self, array, data=None):
-        return self.xp.asarray(array)
+        return self.xp.asarray(array, device=self.device, copy=True)
 
     def get(self, result):
-        return np.asarray(result)
+        return np.asarray(result.to_device(self.xp.Device("CPU_DEVICE")))
 
     def check_type(self, result):
         assert type(result) is type(self.xp.zeros(1))
+        assert result.device == self.device
+
+
+class StrictDevice(Strict):
+    """The second device of array-api-strict, which NumPy kernels get arrays from with leave alone."""
+
+    title = "array-api-strict, second device"
+    options = {"allow_transfer": True}
+    examples = 50
+    device_name = "device1"
+
+
+class OnDevice(Backend):
+    """The second device of a library whose arrays go to the host by their own `get()` alone, as CuPy's."""
+
+    title = "GPU (simulated)"
+    options = {"allow_transfer": True}
+    examples = 50
+    keeps_masks = False
+
+    def __init__(self):
+        self.xp = device_namespace.GETTING
+        self.device = self.xp.devices[1]
+
+    def put(self, array, data=None):
+        return self.xp.asarray(array, device=self.device, copy=True)
+
+    def get(self, result):
+        return result.get()
+
+    def check_type(self, result):
+        assert type(result) is self.xp.array_type
+        assert result.device == self.device
+
+
+class Sparse(Backend):
+    """COO arrays of `sparse`, of which NumPy kernels get dense ones with leave alone."""
+
+    title = "sparse"
+    options = {"allow_transfer": True}
+    examples = 30
+    keeps_masks = False
+
+    def __init__(self):
+        self.sparse = pytest.importorskip("sparse")
+
+    def put(self, array, data=None):
+        return self.sparse.COO.from_numpy(np.asarray(array))
+
+    def get(self, result):
+        return result.todense()
+
+    def check_type(self, result):
+        assert type(result) is self.sparse.COO
 
 
 class Dask(Backend):
     """Dask, with chunks of any sizes on every axis; building computes nothing."""
 
+    title = "Dask"
     lazy = True
 
     def __init__(self):
@@ -97,9 +161,33 @@ class Dask(Backend):
             assert block.shape == np.shape(block.compute(scheduler="sync"))
 
 
+class DaskOfSparse(Dask):
+    """Dask arrays whose chunks are COO arrays of `sparse`."""
+
+    title = "Dask of sparse"
+    options = {"allow_transfer": True}
+    examples = 15
+    keeps_masks = False
+
+    def __init__(self):
+        super().__init__()
+        self.sparse = pytest.importorskip("sparse")
+
+    def put(self, array, data=None):
+        to_sparse = self.sparse.COO.from_numpy
+        return super().put(array, data).map_blocks(to_sparse, meta=to_sparse(np.empty((0,) * array.ndim, array.dtype)))
+
+    def get(self, result):
+        value = super().get(result)
+        # Of what has no dims, Dask makes the meta a NumPy array.
+        assert type(value) is type(result._meta) or not result.ndim
+        return value if isinstance(value, np.ndarray | np.generic) else value.todense()
+
+
 class Jax(Backend):
     """JAX arrays outside any trace; 64-bit dtypes are enabled, so that every dtype is the one of NumPy."""
 
+    title = "JAX"
     keeps_masks = False
 
     def __init__(self):
@@ -121,6 +209,7 @@ class Jax(Backend):
 class JaxJit(Jax):
     """JAX inside `jax.jit`."""
 
+    title = "JAX, `jit`"
     examples = 50
     lazy = True
     traces = True
@@ -132,6 +221,7 @@ class JaxJit(Jax):
 class JaxVmap(Jax):
     """JAX inside ``jit(vmap(...))``: the first argument is mapped, the others are the same for the whole batch."""
 
+    title = "JAX, `vmap`"
     examples = 50
     lazy = True
     traces = True
@@ -150,7 +240,18 @@ class JaxVmap(Jax):
         return both[0]
 
 
-BACKENDS = {"numpy": Backend, "strict": Strict, "dask": Dask, "jax": Jax, "jax-jit": JaxJit, "jax-vmap": JaxVmap}
+BACKENDS = {
+    "numpy": Backend,
+    "strict": Strict,
+    "strict-device": StrictDevice,
+    "gpu": OnDevice,
+    "sparse": Sparse,
+    "dask": Dask,
+    "dask-sparse": DaskOfSparse,
+    "jax": Jax,
+    "jax-jit": JaxJit,
+    "jax-vmap": JaxVmap,
+}
 
 
 def _chunks(size):

@@ -134,7 +134,8 @@ class ExportingArray(Array):
 class Library:
     """A namespace of the array API; its functions take and give arrays of its own."""
 
-    def __init__(self, name, array_type):
+    def __init__(self, name, array_type, bits):
+        self.default_bits = bits
         self.__name__ = name
         self.devices = Device(name, 0), Device(name, 1)
         self.copies = 0  # to the host
@@ -145,11 +146,13 @@ class Library:
         return self.__name__.upper()  # there is one in a process, as of a module
 
     def __array_namespace_info__(self):
-        defaults = {"real floating": "float32", "integral": "int32", "complex floating": "complex64", "indexing": "int32"}
-        return SimpleNamespace(
-            default_dtypes=lambda device: {kind: np.dtype(name) for kind, name in defaults.items()},
-            default_device=lambda: self.devices[0],
-        )
+        return SimpleNamespace(default_dtypes=lambda device: self.default_dtypes, default_device=lambda: self.devices[0])
+
+    @property
+    def default_dtypes(self):
+        names = {"real floating": "float", "integral": "int"}
+        defaults = {kind: np.dtype(f"{name}{self.default_bits}") for kind, name in names.items()}
+        return defaults | {"complex floating": np.dtype(f"complex{2 * self.default_bits}")}
 
     def asarray(self, obj, /, *, dtype=None, device=None, copy=None):
         if isinstance(obj, Array):
@@ -157,16 +160,16 @@ class Library:
         assert device in self.devices, f"an array on the device that happens to be the current one, not {device}"
         assert not isinstance(obj, Array) or type(obj) is self.array_type
         values = obj._values if isinstance(obj, Array) else obj
-        dtype = dtype or getattr(values, "dtype", _default_dtype(values))
+        dtype = dtype or getattr(values, "dtype", None) or self._default_dtype(values)
         return self.array_type(np.array(values, dtype, copy=copy), device, _KEY)
 
     def empty(self, shape, *, dtype=None, device=None):
-        return self.asarray(np.zeros(shape, dtype or np.float32), device=device)
+        return self.asarray(np.zeros(shape, dtype or self.default_dtypes["real floating"]), device=device)
 
     zeros = empty
 
     def ones(self, shape, *, dtype=None, device=None):
-        return self.asarray(np.ones(shape, dtype or np.float32), device=device)
+        return self.asarray(np.ones(shape, dtype or self.default_dtypes["real floating"]), device=device)
 
     def stack(self, arrays, /, *, axis=0):
         return arrays[0]._like(np.stack([arrays[0]._own(array) for array in arrays], axis=axis))
@@ -180,10 +183,10 @@ class Library:
     def result_type(self, *args):
         return np.result_type(*(arg.dtype if isinstance(arg, Array) else arg for arg in args))
 
-
-def _default_dtype(values):
-    kind = np.asarray(values).dtype.kind
-    return np.dtype({"f": "float32", "i": "int32", "c": "complex64"}.get(kind, "bool"))
+    def _default_dtype(self, values):
+        kinds = {"f": "real floating", "i": "integral", "c": "complex floating"}
+        dtype = np.asarray(values).dtype
+        return self.default_dtypes.get(kinds.get(dtype.kind), dtype)
 
 
 def _unary(function):
@@ -202,5 +205,5 @@ for _name in ("bool", "int8", "int16", "int32", "int64", "float32", "float64", "
 
 _KEY = object()
 
-GETTING = Library("getting", GettingArray)
-EXPORTING = Library("exporting", ExportingArray)
+GETTING = Library("getting", GettingArray, bits=64)
+EXPORTING = Library("exporting", ExportingArray, bits=32)
