@@ -196,6 +196,8 @@ def _stack_arrays(
             raise OutputShapeError(_uneven(what, output, padded[0].shape, array.shape, place, expected))
     if any(isinstance(array, np.ma.MaskedArray) for array in padded):
         return np.ma.stack(padded)
+    if not output.n_core and any(map(is_pydata_sparse_array, padded)):  # all of a number is its array's fill value
+        return expected.xp.asarray(np.stack([array.todense() for array in padded]))
     return expected.xp.stack(padded)
 
 

@@ -146,7 +146,9 @@ class Library:
         return self.__name__.upper()  # there is one in a process, as of a module
 
     def __array_namespace_info__(self):
-        return SimpleNamespace(default_dtypes=lambda device: self.default_dtypes, default_device=lambda: self.devices[0])
+        return SimpleNamespace(
+            default_dtypes=lambda device: self.default_dtypes, default_device=lambda: self.devices[0]
+        )
 
     @property
     def default_dtypes(self):

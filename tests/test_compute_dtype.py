@@ -34,6 +34,7 @@ CASES = {
 }
 
 
+@pytest.mark.covers("`compute_dtype`")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("vectorize", [False, True])
 @pytest.mark.parametrize("declared", [False, True])

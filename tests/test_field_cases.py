@@ -36,6 +36,7 @@ def test_arguments_of_unequal_loop_rank_line_up_from_the_right(backend):
     assert result[1, 0].tolist() == [48, 65, 84, 105]
 
 
+@pytest.mark.covers("`writable`")
 def test_a_kernel_cannot_change_its_input(backend):
     def double(block):
         block *= 2
@@ -91,6 +92,7 @@ def test_what_is_returned_is_checked_against_what_is_declared(backend):
     assert "kernel returned a tuple of 3, expected a tuple of 2" in three
 
 
+@pytest.mark.covers("Python scalars")
 def test_a_python_scalar_leaves_float32_as_it_is_and_a_numpy_scalar_does_not(backend):
     kernel = lambda a, s: a * s
     weak = value(backend, kernel, "(),()->()", np.ones(4, dtype="f4"), 2.5)
@@ -100,6 +102,7 @@ def test_a_python_scalar_leaves_float32_as_it_is_and_a_numpy_scalar_does_not(bac
     assert strong.dtype == np.float64
 
 
+@pytest.mark.covers("masked arrays", refused_without="keeps_masks")
 @pytest.mark.parametrize("vectorize", [False, True])
 def test_masked_values_do_not_count_as_data(backend, vectorize):
     masked = np.ma.masked_array([[1.0, 2.0, 99.0], [3.0, 99.0, 5.0], [99.0] * 3], mask=[[0, 0, 1], [0, 1, 0], [1] * 3])
@@ -112,6 +115,7 @@ def test_masked_values_do_not_count_as_data(backend, vectorize):
             au.apply_ufunc(lambda a, v: v, "(i),(i)->(i)", backend.put(np.ones(3)), masked, **backend.options)
 
 
+@pytest.mark.covers("output dtypes that are found out")
 def test_a_kernel_that_insists_on_a_size_is_never_called_with_another(backend):
     shapes = []
 
@@ -138,6 +142,7 @@ def test_with_dtypes_given_the_kernel_runs_for_data_alone(backend):
     assert calls == [(*backend.batch, 4, 3)]
 
 
+@pytest.mark.covers("empty batches")
 def test_an_empty_batch_is_answered_without_the_kernel(backend):
     calls = []
 
@@ -157,6 +162,7 @@ def test_a_forgotten_core_dim_is_named_as_the_likely_mistake(backend):
     assert f"kernel returned shape () for loop shape {loop}: is a core dimension missing from the signature?" in text
 
 
+@pytest.mark.covers("sizes from a function")
 @pytest.mark.parametrize("size", [2, lambda sizes: sizes["n"] // 2])
 def test_a_dim_that_only_an_output_has_gets_its_size_from_the_caller(backend, size):
     kernel = lambda v: np.stack([v.min(axis=-1), v.max(axis=-1)], axis=-1)
@@ -198,6 +204,7 @@ def test_all_arguments_reach_the_kernel_with_one_loop_rank(backend):
     assert shapes == [((*backend.batch, 2, 3, 1), (*(1 for _ in backend.batch), 1, 1, 4))]
 
 
+@pytest.mark.covers("keywords")
 def test_keyword_arguments_reach_the_kernel_whole_and_unchanged(backend):
     seen = []
 
@@ -234,6 +241,7 @@ def test_a_kernel_of_one_item_is_called_once_for_each(backend):
     assert calls == [(8,)] * 10 * math.prod(backend.batch)
 
 
+@pytest.mark.covers("exceptions of the kernel")
 def test_a_kernels_own_exception_says_where_it_was_raised(backend):
     def boom(v):
         raise KeyError("boom")
