@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import device_namespace
 import numpy as np
@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 import applyufunc as au
 
+WITH_LEAVE: Final[Mapping[str, Any]] = {"allow_transfer": True}
+
 
 class Backend:
     """How a test hands arrays to a library, calls, and gets values back."""
 
     title = "NumPy"  # of its column in the table of what runs where
-    options: Mapping[str, Any] = {}  # with which every call is made
+    options: ClassVar[Mapping[str, Any]] = {}  # with which every call is made
     needs_leave = False  # for a kernel that takes NumPy arrays
     has_chunks = False
     takes_unknown_sizes = True
@@ -88,7 +90,7 @@ class StrictDevice(Strict):
     """The second device of array-api-strict, which NumPy kernels get arrays from with leave alone."""
 
     title = "array-api-strict, second device"
-    options = {"allow_transfer": True}
+    options = WITH_LEAVE
     needs_leave = True
     examples = 50
     device_name = "device1"
@@ -98,7 +100,7 @@ class OnDevice(Backend):
     """The second device of a library whose arrays go to the host by their own `get()` alone, as CuPy's."""
 
     title = "GPU (simulated)"
-    options = {"allow_transfer": True}
+    options = WITH_LEAVE
     needs_leave = True
     examples = 50
     keeps_masks = False
@@ -124,7 +126,7 @@ class Sparse(Backend):
     """COO arrays of `sparse`, of which NumPy kernels get dense ones with leave alone."""
 
     title = "sparse"
-    options = {"allow_transfer": True}
+    options = WITH_LEAVE
     needs_leave = True
     examples = 30
     keeps_masks = False
@@ -191,7 +193,7 @@ class DaskOfSparse(Dask):
     """Dask arrays whose chunks are COO arrays of `sparse`."""
 
     title = "Dask of sparse"
-    options = {"allow_transfer": True}
+    options = WITH_LEAVE
     needs_leave = True
     examples = 15
     keeps_masks = False

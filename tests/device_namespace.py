@@ -66,7 +66,6 @@ class Array:
     def __getitem__(self, index):
         parts = index if isinstance(index, tuple) else (index,)
         own = tuple(self._own(part) if isinstance(part, Array) else part for part in parts)
-        assert not any(isinstance(part, np.ndarray) and not isinstance(given, Array) for part, given in zip(own, parts))
         return self._like(self._values[own if isinstance(index, tuple) else own[0]])
 
     def __setitem__(self, index, value):
@@ -146,9 +145,7 @@ class Library:
         return self.__name__.upper()  # there is one in a process, as of a module
 
     def __array_namespace_info__(self):
-        return SimpleNamespace(
-            default_dtypes=lambda device: self.default_dtypes, default_device=lambda: self.devices[0]
-        )
+        return SimpleNamespace(default_dtypes=lambda device: self.default_dtypes)
 
     @property
     def default_dtypes(self):
@@ -157,10 +154,11 @@ class Library:
         return defaults | {"complex floating": np.dtype(f"complex{2 * self.default_bits}")}
 
     def asarray(self, obj, /, *, dtype=None, device=None, copy=None):
-        if isinstance(obj, Array):
-            assert device in (None, obj.device), "an array that changes its device unasked"
         assert device in self.devices, f"an array on the device that happens to be the current one, not {device}"
-        assert not isinstance(obj, Array) or type(obj) is self.array_type
+        if isinstance(obj, Array):
+            if type(obj) is not self.array_type:
+                raise TypeError(f"{obj!r} is of another library")
+            assert device == obj.device, "an array that changes its device unasked"
         values = obj._values if isinstance(obj, Array) else obj
         dtype = dtype or getattr(values, "dtype", None) or self._default_dtype(values)
         return self.array_type(np.array(values, dtype, copy=copy), device, _KEY)

@@ -97,7 +97,7 @@ _INTRODUCTION: Final = """\
 
 This page is generated from the marks of the tests, by `python tests/what_runs_where.py`: a cell says what a test
 shows. **yes**: the call gives what NumPy gives. **refused**: it is refused by name, with an error that says what to do
-instead. **both**: that depends, and the contract says on what. An empty cell is one that no test is marked with, whatever happens there.
+instead. An empty cell is one that no test is marked with, whatever happens there.
 
 "GPU (simulated)" is a small array library of the tests whose arrays go to the host by `get()` alone, as CuPy's do, and
 let nothing else see their values. No GPU has run these tests.

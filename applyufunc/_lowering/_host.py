@@ -72,7 +72,7 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
     if array_api_compat.is_torch_array(array):
         return array.detach().resolve_conj().resolve_neg().cpu().numpy()  # type: ignore[no-any-return]
     if array_api_compat.is_pydata_sparse_array(array):
-        return array.todense()  # type: ignore[no-any-return]
+        return np.asarray(array.todense())
     if hasattr(type(array), "get"):  # of CuPy and its like
         return np.asarray(array.get())
     try:
