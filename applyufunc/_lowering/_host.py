@@ -15,7 +15,16 @@ from .._errors import ArgumentError, TransferError
 from .._transfer import transfer_is_allowed
 from .._typing import Array
 
-__all__ = ["as_numpy", "check_one_device", "check_transfer", "is_jax_literal", "library_name", "like", "to_host"]
+__all__ = [
+    "as_numpy",
+    "check_one_device",
+    "check_transfer",
+    "is_jax_literal",
+    "library_name",
+    "like",
+    "refuse_transfer",
+    "to_host",
+]
 
 
 def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
@@ -43,12 +52,17 @@ def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
 
 def check_transfer(array: Array, option: bool, what: str) -> None:
     """Refuse an array whose library refuses to copy it to the host by itself, unless leave was given."""
+    if not transfer_is_allowed(option):
+        refuse_transfer(array, what)
+
+
+def refuse_transfer(array: Array, what: str) -> None:
+    """Refuse an array whose library refuses to copy it to the host by itself."""
     reason = _why_leave_is_needed(array)
-    if reason and not transfer_is_allowed(option):
+    if reason:
         raise TransferError(
             f"{what} is {_full_name(array)} {reason}, and the kernel takes NumPy arrays: pass allow_transfer=True, or "
-            f"use "
-            f"`with applyufunc.allow_transfer():`, to copy it to the host"
+            f"use `with applyufunc.allow_transfer():`, to copy it to the host"
         )
 
 
@@ -70,7 +84,7 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
     if isinstance(array, np.ndarray):
         return array
     if array_api_compat.is_torch_array(array):
-        return array.detach().resolve_conj().resolve_neg().cpu().numpy()  # type: ignore[no-any-return]
+        return np.asarray(array.detach().resolve_conj().resolve_neg().cpu().numpy())
     if array_api_compat.is_pydata_sparse_array(array):
         return np.asarray(array.todense())
     if hasattr(type(array), "get"):  # of CuPy and its like
