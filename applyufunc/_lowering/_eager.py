@@ -76,6 +76,8 @@ def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
     if not foreign or kind is bool:
         return np.dtype(kind)
     xp = namespace(foreign[0])
+    if not hasattr(xp, "__array_namespace_info__"):  # as sparse before 0.17
+        return np.dtype(kind)
     name = {int: "integral", float: "real floating", complex: "complex floating"}[kind]
     return numpy_dtype(xp.__array_namespace_info__().default_dtypes(device=array_api_compat.device(foreign[0]))[name])
 
