@@ -208,7 +208,10 @@ class _Whole:
 
     def result_type(self) -> DType:
         """Return the dtype to which the arguments promote in their library."""
-        return self.library.result_type(*(arg for arg in self.args if arg is not None))
+        args = [arg for arg in self.args if arg is not None]
+        if hasattr(type(self.leading), "__dask_graph__"):  # not every front end of Dask has the function
+            return np.result_type(*(arg if is_constant(arg) else arg.dtype for arg in args))
+        return self.library.result_type(*args)
 
     def broadcast_shape(self) -> Shape:
         """Return the shape to which the arguments broadcast."""
