@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from array_api_compat import array_namespace
+from backends import BACKENDS
 
 import applyufunc as au
 
@@ -86,6 +87,17 @@ def test_a_kernel_may_take_concrete_arrays_of_the_blocks_own_library(backend, ve
     np.testing.assert_array_equal(result, (X * w**2).sum(axis=-1))
     assert got
     assert all(map(backend.is_own, got))
+
+
+@pytest.mark.parametrize("name", ["numpy", "dask"])
+def test_masked_arrays_are_the_librarys_own(name):
+    backend, got = BACKENDS[name](), []
+    kernel = lambda x, *, w: got.extend([type(x), type(w)]) or (x * w).sum(axis=-1)
+    masked = np.ma.masked_equal(X, 0)
+    options = {"kernel_arrays": "same", "output_dtypes": float, "w": masked[0]}
+    result = backend.get(backend.call(kernel, "(n)->()", [backend.put(masked)], options))
+    assert (type(result), set(got)) == (np.ma.MaskedArray, {np.ma.MaskedArray})
+    assert result.tolist() == [10, 6]
 
 
 @pytest.mark.covers('`kernel_arrays="traced"`')

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from fresh_process import run
 
 import applyufunc as au
 
@@ -279,3 +280,25 @@ def test_an_object_that_converts_itself_to_jax_does_so_in_and_out_of_jit():
     traced = jax.jit(lambda: au.apply_ufunc(kernel, "(n)->()", wrapped, output_dtypes="f4"))()
     assert isinstance(eager, jax.Array)
     assert eager == traced == 3
+
+
+def test_a_kernel_for_arrays_of_any_library_runs_on_those_of_each(backend):
+    x, y = np.arange(6.0).reshape(2, 3), np.arange(8.0).reshape(2, 4)
+    kernel = lambda x, y: x[..., :, None] * y[..., None, :]
+    options = {"kernel_arrays": "same", "output_dtypes": float, "allow_transfer": False}
+    result = value(backend, kernel, "(i),(j)->(i,j)", x, y, **options)
+    np.testing.assert_array_equal(result, x[:, :, None] * y[:, None, :])
+
+
+def test_sharded_calls_end_however_many_there_are():
+    pytest.importorskip("jax")
+    program = """
+        import jax, numpy as np, applyufunc as au
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        total = au.gufunc("(n)->()", output_dtypes="f4")(lambda v: np.asarray(v).sum(axis=-1))
+        mesh = jax.make_mesh((4,), ("d",))
+        x = jax.device_put(np.ones((1600, 400), "f4"), NamedSharding(mesh, P("d")))
+        mapped = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=P("d"), out_specs=P("d")))
+        print(len(x.devices()), all(np.array_equal(mapped(x), np.full(1600, 400)) for _ in range(40)))
+    """
+    assert run(program, devices=4) == ["4", "True"]
