@@ -30,6 +30,7 @@ class Backend:
     traces = False
     keeps_masks = True
     has_short_floats = True
+    gives_jax_blocks = True  # that functions of JAX take, as they take NumPy arrays
     batch = ()  # loop dims that the backend puts in front
     scalar: Any = np.generic  # the type of a 0-d result
 
@@ -65,6 +66,7 @@ class Strict(Backend):
     """array-api-strict, which takes nothing that the standard does not promise."""
 
     title = "array-api-strict"
+    gives_jax_blocks = False
     keeps_masks = False
     has_short_floats = False
     device_name = "CPU_DEVICE"
@@ -103,6 +105,7 @@ class OnDevice(Backend):
     options = WITH_LEAVE
     needs_leave = True
     examples = 50
+    gives_jax_blocks = False
     keeps_masks = False
 
     def __init__(self):
@@ -129,6 +132,7 @@ class Sparse(Backend):
     options = WITH_LEAVE
     needs_leave = True
     examples = 30
+    gives_jax_blocks = False
     keeps_masks = False
 
     def __init__(self):
@@ -196,6 +200,7 @@ class DaskOfSparse(Dask):
     options = WITH_LEAVE
     needs_leave = True
     examples = 15
+    gives_jax_blocks = False
     keeps_masks = False
 
     def __init__(self):
