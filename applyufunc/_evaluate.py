@@ -160,7 +160,8 @@ def _finish(output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout:
     xp = lowering.namespace(output)
     for axis, dim in enumerate(reversed(dims) if layout.absent else ()):
         if dim.label in layout.absent:
-            output = xp.squeeze(output, axis=-1 - axis + _dropped_behind(dims, axis, layout.absent))
+            from_right = -1 - axis + _dropped_behind(dims, axis, layout.absent)
+            output = xp.squeeze(output, axis=output.ndim + from_right)  # sparse before 0.18 takes no negative axis
     for _ in range(layout.axes.n_kept):
         output = xp.expand_dims(output, axis=-1)
     permutation = from_core_last(output.ndim, axes)

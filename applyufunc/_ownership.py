@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, is_jax_array
+from array_api_compat import array_namespace, device, is_jax_array, is_pydata_sparse_array
 
 from ._casting import is_array
 from ._errors import KernelError
@@ -58,7 +59,11 @@ def copy_of(array: Array) -> Array:
         return array.copy()
     if isinstance(array, np.generic) or not is_array(array):
         return array
-    return array_namespace(array).asarray(array, copy=True)
+    if is_pydata_sparse_array(array):  # of which `asarray` makes another format, before sparse 0.17
+        return deepcopy(array)
+    if is_jax_array(array):  # which a device given would commit to it
+        return array_namespace(array).asarray(array, copy=True)
+    return array_namespace(array).asarray(array, device=device(array), copy=True)
 
 
 def _checked(values: Sequence[Any], n_items: int) -> Sequence[Any]:

@@ -11,10 +11,10 @@ from numbers import Number
 from typing import Any, Final
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from ._casting import cast, is_array
-from ._errors import OutputRangeError, OutputShapeError
+from ._errors import OutputRangeError, OutputShapeError, TransferError
 from ._expectation import Expectation
 from ._plan import shape_text
 from ._typing import Array, Shape
@@ -42,6 +42,7 @@ def as_array(value: Any, position: int, expected: Expectation, place: int | None
         raise _not_an_array(value, position, expected, place, f": {error}") from None
     if not _has_meaning(value, array, position, expected, place):
         raise _not_an_array(value, position, expected, place)
+    _check_device(array, position, expected)
     return array
 
 
@@ -100,7 +101,7 @@ def _converted(value: Any, dtype: np.dtype[Any] | None, what: str, expected: Exp
 def _to_library(value: Any, dtype: np.dtype[Any] | None, what: str, expected: Expectation) -> Array:
     """Return an array of a library other than NumPy; one that is there already is itself, on its device."""
     if is_array(value) and not isinstance(value, np.ndarray | np.generic):
-        return value if array_namespace(value) is expected.xp else expected.xp.asarray(value)
+        return value if array_namespace(value) is expected.xp else expected.xp.asarray(value, **expected.placement)
     if value is None:  # of which some make a NaN
         raise TypeError(f"{expected.xp.__name__} has no array of it")
     try:
@@ -122,6 +123,15 @@ def _has_meaning(value: Any, array: Array, position: int, expected: Expectation,
         or expected.takes_objects(position)
         or all(isinstance(part, (Number, np.generic)) for part in array.flat)
     )
+
+
+def _check_device(array: Array, position: int, expected: Expectation) -> None:
+    """Refuse an array of the outputs' library that is somewhere else than the arguments."""
+    if expected.device is not None and device(array) != expected.device:
+        raise TransferError(
+            f"output {position}: kernel returned an array on device {device(array)}, expected one on device "
+            f"{expected.device}, as the arguments: move it in the kernel"
+        )
 
 
 def _wanted_shape(position: int, expected: Expectation, place: int | None) -> Shape:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
+import device_namespace
 import numpy as np
 import pytest
 from hypothesis import reject
@@ -13,15 +16,26 @@ from hypothesis import strategies as st
 import applyufunc as au
 from applyufunc._axes import find_core_axes
 
+WITH_LEAVE: Final[Mapping[str, Any]] = {"allow_transfer": True}
+
 
 class Backend:
     """How a test hands arrays to a library, calls, and gets values back."""
 
+    title = "NumPy"  # of its column in the table of what runs where
+    options: ClassVar[Mapping[str, Any]] = {}  # with which every call is made
+    needs_leave = False  # for a kernel that takes NumPy arrays
+    has_chunks = False
+    works_on_pieces = True  # reductions and their like leave a core dim in its chunks
+    has_lazy_apply = True
+    takes_unknown_sizes = True
     examples = 150
     lazy = False  # the result is built before the kernel runs
     traces = False
     keeps_masks = True
     named = False  # axes have names, which `call` gives them
+    has_short_floats = True
+    gives_jax_blocks = True  # that functions of JAX take, as they take NumPy arrays
     batch = ()  # loop dims that the backend puts in front
     scalar: Any = np.generic  # the type of a 0-d result
 
@@ -29,11 +43,19 @@ class Backend:
         """Return `array` in the library; `data` draws what may vary, such as chunks."""
         return array
 
+    def run(self, function, args):
+        """Return what `function` gives for arrays of the library, called where the backend calls functions."""
+        return function(*args)
+
     def call(self, kernel, signature, args, options):
-        return au.apply_ufunc(kernel, signature, *args, **options)
+        return self.run(lambda *args: au.apply_ufunc(kernel, signature, *args, **{**self.options, **options}), args)
 
     def get(self, result):
         return result
+
+    def is_own(self, block):
+        """Tell what a kernel with ``kernel_arrays="same"`` gets: concrete, of the library and device of a block."""
+        return type(block) is np.ndarray
 
     def check_type(self, result):
         assert type(result) is np.ndarray if np.ndim(result) else isinstance(result, self.scalar)
@@ -48,25 +70,98 @@ class Backend:
 class Strict(Backend):
     """array-api-strict, which takes nothing that the standard does not promise."""
 
+    title = "array-api-strict"
+    gives_jax_blocks = False
     keeps_masks = False
+    has_short_floats = False
+    device_name = "CPU_DEVICE"
 
     def __init__(self):
         self.xp = pytest.importorskip("array_api_strict")
+        self.device = self.xp.Device(self.device_name)
 
     def put(self, array, data=None):
-        return self.xp.asarray(array)
+        return self.xp.asarray(array, device=self.device, copy=True)
 
     def get(self, result):
-        return np.asarray(result)
+        return np.asarray(result.to_device(self.xp.Device("CPU_DEVICE")))
 
     def check_type(self, result):
-        assert type(result) is type(self.xp.zeros(1))
+        assert self.is_own(result)
+
+    def is_own(self, block):
+        return type(block) is type(self.xp.zeros(1)) and block.device == self.device
+
+
+class StrictDevice(Strict):
+    """The second device of array-api-strict, which NumPy kernels get arrays from with leave alone."""
+
+    title = "array-api-strict, second device"
+    options = WITH_LEAVE
+    needs_leave = True
+    examples = 50
+    device_name = "device1"
+
+
+class OnDevice(Backend):
+    """The second device of a library whose arrays go to the host by their own `get()` alone, as CuPy's."""
+
+    title = "GPU (simulated)"
+    options = WITH_LEAVE
+    needs_leave = True
+    examples = 50
+    gives_jax_blocks = False
+    keeps_masks = False
+
+    def __init__(self):
+        self.xp = device_namespace.GETTING
+        self.device = self.xp.devices[1]
+
+    def put(self, array, data=None):
+        return self.xp.asarray(array, device=self.device, copy=True)
+
+    def get(self, result):
+        return result.get()
+
+    def check_type(self, result):
+        assert self.is_own(result)
+
+    def is_own(self, block):
+        return type(block) is self.xp.array_type and block.device == self.device
+
+
+class Sparse(Backend):
+    """COO arrays of `sparse`, of which NumPy kernels get dense ones with leave alone."""
+
+    title = "sparse"
+    options = WITH_LEAVE
+    needs_leave = True
+    examples = 30
+    gives_jax_blocks = False
+    keeps_masks = False
+
+    def __init__(self):
+        self.sparse = pytest.importorskip("sparse")
+
+    def put(self, array, data=None):
+        return self.sparse.COO.from_numpy(np.asarray(array))
+
+    def get(self, result):
+        return result.todense()
+
+    def check_type(self, result):
+        assert self.is_own(result)
+
+    def is_own(self, block):
+        return type(block) is self.sparse.COO
 
 
 class Dask(Backend):
     """Dask, with chunks of any sizes on every axis; building computes nothing."""
 
+    title = "Dask"
     lazy = True
+    has_chunks = True
 
     def __init__(self):
         pytest.importorskip("dask.array")
@@ -79,16 +174,22 @@ class Dask(Backend):
         chunks = -1 if data is None else tuple(data.draw(_chunks(size)) for size in array.shape)
         return self.da.from_array(array, chunks=chunks)
 
-    def call(self, kernel, signature, args, options):
+    def rechunk(self, array, sizes):
+        return array.rechunk(dict(enumerate(sizes)))
+
+    def run(self, function, args):
         def scheduler(*args, **kwargs):
             raise AssertionError("building a lazy result computed something")
 
         with self.dask.config.set(scheduler=scheduler):
-            return super().call(kernel, signature, args, options)
+            return function(*args)
 
     def get(self, result):
         value = result.compute(scheduler="sync")
-        assert (result.shape, result.dtype) == (value.shape, value.dtype), "the lazy array promised something else"
+        shape = tuple(
+            size if math.isnan(promised) else promised for promised, size in zip(result.shape, value.shape, strict=True)
+        )
+        assert (shape, result.dtype) == (value.shape, value.dtype), "the lazy array promised something else"
         return value
 
     def check_type(self, result):
@@ -100,12 +201,45 @@ class Dask(Backend):
             assert block.shape == np.shape(block.compute(scheduler="sync"))
 
 
+class DaskOfSparse(Dask):
+    """Dask arrays whose chunks are COO arrays of `sparse`."""
+
+    title = "Dask of sparse"
+    options = WITH_LEAVE
+    needs_leave = True
+    examples = 15
+    gives_jax_blocks = False
+    keeps_masks = False
+
+    def __init__(self):
+        super().__init__()
+        self.sparse = pytest.importorskip("sparse")
+
+    def put(self, array, data=None):
+        to_sparse = self.sparse.COO.from_numpy
+        return super().put(array, data).map_blocks(to_sparse, meta=to_sparse(np.empty((0,) * array.ndim, array.dtype)))
+
+    def get(self, result):
+        value = super().get(result)
+        # Of what has no dims, Dask makes the meta a NumPy array.
+        assert type(value) is type(result._meta) or not result.ndim
+        return value if isinstance(value, np.ndarray | np.generic) else value.todense()
+
+    def is_own(self, block):
+        return type(block) is self.sparse.COO
+
+
 class Cubed(Backend):
     """cubed, with regular chunks of any size; building computes nothing."""
 
+    title = "cubed"
     examples = 50
     lazy = True
+    has_chunks = True
+    works_on_pieces = False
+    takes_unknown_sizes = False
     keeps_masks = False
+    has_short_floats = False  # Zarr, in which cubed stores arrays, has none
 
     def __init__(self):
         self.cubed = pytest.importorskip("cubed")
@@ -115,9 +249,12 @@ class Cubed(Backend):
         sizes = st.tuples(*(st.integers(1, max(size, 1)) for size in array.shape))
         return self.cubed.asarray(array, chunks=-1 if data is None else data.draw(sizes), spec=self.spec)
 
-    def call(self, kernel, signature, args, options):
+    def rechunk(self, array, sizes):
+        return array.rechunk(sizes)
+
+    def run(self, function, args):
         with self.cubed.raise_if_computes():
-            return super().call(kernel, signature, args, options)
+            return function(*args)
 
     def get(self, result):
         value = result.compute()
@@ -134,6 +271,7 @@ class Cubed(Backend):
 class Jax(Backend):
     """JAX arrays outside any trace; 64-bit dtypes are enabled, so that every dtype is the one of NumPy."""
 
+    title = "JAX"
     keeps_masks = False
 
     def __init__(self):
@@ -146,7 +284,10 @@ class Jax(Backend):
         return np.asarray(result)
 
     def check_type(self, result):
-        assert isinstance(result, self.jax.Array)
+        assert self.is_own(result)
+
+    def is_own(self, block):
+        return isinstance(block, self.jax.Array) and not isinstance(block, self.jax.core.Tracer)
 
     def context(self):
         return self.jax.enable_x64(True)
@@ -155,28 +296,30 @@ class Jax(Backend):
 class JaxJit(Jax):
     """JAX inside `jax.jit`."""
 
+    title = "JAX, `jit`"
     examples = 50
     lazy = True
     traces = True
+    takes_unknown_sizes = False
 
-    def call(self, kernel, signature, args, options):
-        return self.jax.jit(lambda *traced: super(JaxJit, self).call(kernel, signature, traced, options))(*args)
+    def run(self, function, args):
+        return self.jax.jit(function)(*args)
 
 
 class JaxVmap(Jax):
     """JAX inside ``jit(vmap(...))``: the first argument is mapped, the others are the same for the whole batch."""
 
+    title = "JAX, `vmap`"
     examples = 50
     lazy = True
     traces = True
+    takes_unknown_sizes = False
     batch = (2,)
 
-    def call(self, kernel, signature, args, options):
+    def run(self, function, args):
         batch = self.jax.numpy.stack([args[0], args[0]])
         in_axes = (0, *(None,) * (len(args) - 1))
-        call = super().call
-        mapped = self.jax.vmap(lambda *traced: call(kernel, signature, traced, options), in_axes=in_axes)
-        both = self.jax.jit(mapped)(batch, *args[1:])
+        both = self.jax.jit(self.jax.vmap(function, in_axes=in_axes))(batch, *args[1:])
         return tuple(self._one(batched) for batched in both) if isinstance(both, tuple) else self._one(both)
 
     def _one(self, both):
@@ -187,6 +330,8 @@ class JaxVmap(Jax):
 class Labelled(Backend):
     """xarray: every axis gets the name of the dim that it is to the signature; names take it to its place again."""
 
+    title = "xarray"
+    has_lazy_apply = False
     examples = 50
     keeps_masks = False
     named = True
@@ -236,7 +381,11 @@ class Labelled(Backend):
 class LabelledDask(Labelled, Dask):
     """xarray's objects with Dask arrays in them."""
 
+    title = "xarray of Dask"
     examples = 25
+
+    def rechunk(self, array, sizes):
+        return array.chunk(dict(zip(array.dims, sizes, strict=True)))
 
     def check_blocks(self, result):
         super().check_blocks(result.data)
@@ -245,11 +394,15 @@ class LabelledDask(Labelled, Dask):
 BACKENDS = {
     "numpy": Backend,
     "strict": Strict,
+    "strict-device": StrictDevice,
+    "gpu": OnDevice,
+    "sparse": Sparse,
     "dask": Dask,
-    "cubed": Cubed,
+    "dask-sparse": DaskOfSparse,
     "jax": Jax,
     "jax-jit": JaxJit,
     "jax-vmap": JaxVmap,
+    "cubed": Cubed,
     "xarray": Labelled,
     "xarray-dask": LabelledDask,
 }

@@ -458,7 +458,7 @@ def test_every_library_is_explained_without_calling_the_kernel(backend):
     if backend.named:
         pytest.skip("shown with names by another test")
     x = backend.put(np.ones((2, 3)))
-    explained = au.explain(fail, "(n)->()", x, vectorize=True)
+    explained = au.explain(fail, "(n)->()", x, vectorize=True, **backend.options)
     assert (explained.way, explained.n_calls) == ("blocks" if backend.lazy else "direct", 2)
     assert explained.calls_kernel_for_dtypes == backend.lazy
 

@@ -25,9 +25,9 @@ from .._kernel import Kernel
 from .._options import Options
 from .._ownership import copy_of
 from .._typing import Array
-from ._host import as_numpy, check_transfer, is_jax_literal, library_name, to_host
+from ._host import as_numpy, check_one_device, check_transfer, is_jax_literal, library_name, to_host
 
-__all__ = ["convert_keywords", "find_lowering"]
+__all__ = ["convert_keywords", "find_lowering", "to_host"]
 
 
 def find_lowering(args: Sequence[Any]) -> Lowering:
@@ -120,7 +120,12 @@ def _convert_keyword(
     if lowering.is_lazy(arrays) and library != "jax":  # whose arrays never change
         value = copy_of(as_numpy(value, what) if library == "numpy" else value)
     if kernel.arrays != "numpy":
-        return _as_block(as_numpy(value, what), what, lowering, arrays) if library == "numpy" else value
+        if library == "numpy":
+            return _as_block(as_numpy(value, what), what, lowering, arrays)
+        if library not in ("jax", *_DASK):  # JAX moves what is not committed to a device
+            other = next((array for array in arrays if library_name(array) == library), value)
+            check_one_device({"an argument": other, what: value})
+        return value
     _refuse_extended(value, library, what)
     check_transfer(value, options.allow_transfer, what)
     return read_only(as_numpy(value, what) if library == "numpy" else to_host(value))

@@ -15,6 +15,7 @@ does with ``new_axis``.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -39,7 +40,7 @@ from ._identity import call_token, readable_name
 from ._keywords import without_large_keywords
 from ._layers import ONE_BLOCK, Location, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
 from ._planned import Planned
-from ._tasks import Cut, KernelTask, Pick, last
+from ._tasks import Cut, KernelTask, Pick, as_type_of, last
 from ._travel import travel_advice
 
 __all__ = [
@@ -158,11 +159,17 @@ def _rechunked(
         array = _merged(da, array, merged)
     if tuple(map(known, array.chunks)) == chunks:
         return array
-    if array.ndim and not any(array.shape):  # of which `rechunk` may keep the chunks, whatever is asked
-        return da.empty_like(array, chunks=chunks)
+    if 0 in array.shape and not any(map(math.isnan, array.shape)):
+        return _empty(da, array, chunks)
     if via is not None:
         array = _in_steps(array, via)
     return _in_steps(array, chunks)
+
+
+def _empty(da: Namespace, array: Array, chunks: tuple[Chunks, ...]) -> Array:
+    """Return an array without elements in other chunks; `rechunk` makes NumPy arrays of those, or keeps the chunks."""
+    hollow, meta = da.empty(array.shape, chunks=chunks, dtype=array.dtype), array._meta
+    return hollow if type(meta) is np.ndarray else hollow.map_blocks(partial(as_type_of, meta=meta), meta=meta)
 
 
 def _in_steps(array: Array, chunks: tuple[Chunks, ...]) -> Array:

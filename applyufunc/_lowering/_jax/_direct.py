@@ -24,6 +24,7 @@ from ..._blocks import BlockRunner, is_constant
 from ..._call import Call, Lent
 from ..._casting import cast
 from ..._errors import ArgumentError, OutputDTypeError
+from ..._transfer import transfer_is_allowed
 from ..._typing import Array
 from ._dtypes import narrow
 
@@ -64,7 +65,9 @@ def call_directly(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.kernel.arrays == "same":
         outputs = call.runner(*map(jnp.asarray, arrays))
         return outputs if device is None else tuple(jax.device_put(output, device) for output in outputs)
-    outputs = run_on_numpy(call.runner, arrays)
+    # A copy that was asked for is an explicit one, to JAX's transfer guard too.
+    leave = transfer_is_allowed(call.options.allow_transfer)
+    outputs = run_on_numpy(call.runner, jax.device_get(arrays) if leave else arrays)
     return tuple(jax.device_put(output, device) for output in outputs)
 
 
