@@ -28,6 +28,7 @@ class Backend:
     has_chunks = False
     works_on_pieces = True  # reductions and their like leave a core dim in its chunks
     has_lazy_apply = True
+    takes_axes = True
     takes_unknown_sizes = True
     examples = 150
     lazy = False  # the result is built before the kernel runs
@@ -332,6 +333,7 @@ class Labelled(Backend):
 
     title = "xarray"
     has_lazy_apply = False
+    takes_axes = False  # `call` makes names of them
     examples = 50
     keeps_masks = False
     named = True

@@ -14,7 +14,7 @@ import applyufunc as au
 
 @pytest.mark.covers('`kernel_arrays="numpy"`')
 @pytest.mark.covers("`vectorize`")
-@pytest.mark.covers("`axis`, `axes`, `keepdims`")
+@pytest.mark.covers("`axis`, `axes`, `keepdims`", needs="takes_axes")
 @pytest.mark.covers("fixed sizes")
 @pytest.mark.covers("new dimensions")
 @pytest.mark.covers("several outputs")

@@ -63,6 +63,15 @@ def test_an_optional_dim_may_be_absent(backend):
     np.testing.assert_array_equal(backend.get(call(X[0], X.T)), X[0] @ X.T)
 
 
+@pytest.mark.covers("`axis`, `axes`, `keepdims`", "xarray", "xarray-dask", refused=True)
+@pytest.mark.parametrize("name", ["xarray", "xarray-dask"])
+@pytest.mark.parametrize("option", [{"axis": 0}, {"axes": [(0,)]}, {"keepdims": True}])
+def test_core_dims_with_names_are_not_taken_by_their_place(name, option):
+    x = BACKENDS[name]().put(X).rename(dim_0="n")
+    with pytest.raises(au.OptionError, match=f"^{next(iter(option))}=.* is not taken with labelled arguments"):
+        au.apply_ufunc(own_sum, "(n)->()", x, output_dtypes=float, **option)
+
+
 @pytest.mark.covers("unknown sizes", refused_without="takes_unknown_sizes")
 def test_a_size_may_be_unknown_until_the_kernel_has_run(backend):
     options = {"output_sizes": {"k": None}, "output_dtypes": float}
