@@ -22,9 +22,10 @@ from ._casting import astype, family, numpy_dtype
 from ._compute_dtype import dtype_for_kernel, dtype_of_results
 from ._errors import UnknownDTypeError
 from ._expectation import Expectation
+from ._items import Column, collect_items
 from ._kernel import Kernel
 from ._option_values import OutputSizes
-from ._ownership import Items, collect_items, copy_of, own
+from ._ownership import copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
 from ._signature import CoreDim, Signature
@@ -53,7 +54,7 @@ class BlockRunner:
         """
         args = self.insert_constants(blocks)
         expected: Expectation | None = None
-        waiting: Iterator[tuple[Any, ...]] | SharedItems | None = None
+        waiting: Sequence[Iterator[Any]] | SharedItems | None = None
         try:
             expected = self.expectation(blocks)
             plan = expected.plan
@@ -61,7 +62,7 @@ class BlockRunner:
                 return empty_outputs(expected)
             if not self.kernel.vectorize:
                 return self._finish(self._run_on_batch(args, expected), blocks, expected)
-            waiting = _share(_items(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
+            waiting = _share(_walk_all(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
             returned = self._run_on_items(waiting, expected)
             waiting = None
             return self._finish(check_items(returned, expected), blocks, expected)
@@ -108,13 +109,14 @@ class BlockRunner:
         """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
         return check_batch(self.function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
 
-    def _run_on_items(self, items: Iterator[tuple[Any, ...]] | SharedItems, expected: Expectation) -> Items:
+    def _run_on_items(self, items: Sequence[Iterator[Any]] | SharedItems, expected: Expectation) -> tuple[Column, ...]:
         """Return what the kernel returned for each item."""
         function = self.function(expected)
         with self.kernel.guard():
             if isinstance(items, SharedItems):
                 return collect_in_threads(function, items, expected)
-            return collect_items(starmap(function, items), expected, _n_items(expected.plan))
+            returned = map(function, *items) if items else starmap(function, [()])
+            return collect_items(returned, expected, _n_items(expected.plan))
 
     def _finish(self, outputs: tuple[Array, ...], blocks: Sequence[Array], expected: Expectation) -> tuple[Array, ...]:
         """Return outputs of dtypes that nobody declared as if the kernel had computed in those of the blocks."""
@@ -282,40 +284,51 @@ def _read_only_masked(array: Any) -> Any:
     return view
 
 
-def _items(args: Sequence[Any], plan: Plan, kernel: Kernel) -> Iterator[tuple[Any, ...]]:
-    """Return each loop item's arguments, core dims only."""
-    if all(map(is_constant, args)):
-        return iter((tuple(args),))
-    loop_shape = tuple(size or 0 for size in plan.loop_shape)
-    return zip(
-        *(repeat(arg) if is_constant(arg) else _walk(arg, loop_shape, plan.n_loop, kernel) for arg in args),
-        strict=False,  # what repeats has no end
-    )
+def _walk_all(args: Sequence[Any], plan: Plan, kernel: Kernel) -> list[Iterator[Any]]:
+    """Return an iterator over the items of each argument, core dims only."""
+    loop_shape, n_items = tuple(size or 0 for size in plan.loop_shape), _n_items(plan)
+    return [repeat(arg, n_items) if is_constant(arg) else _walk(arg, loop_shape, n_items, kernel) for arg in args]
 
 
-def _share(items: Iterator[tuple[Any, ...]], plan: Plan, kernel: Kernel) -> Iterator[tuple[Any, ...]] | SharedItems:
+def _share(items: list[Iterator[Any]], plan: Plan, kernel: Kernel) -> list[Iterator[Any]] | SharedItems:
     """Return the items as they are taken: by the one thread that there is, or by several."""
-    return items if kernel.threads == 1 else SharedItems(items, _n_items(plan), kernel.threads)
+    if kernel.threads == 1 or not items:
+        return items
+    return SharedItems(zip(*items, strict=False), _n_items(plan), kernel.threads)
 
 
 def _n_items(plan: Plan) -> int:
     return math.prod(size or 0 for size in plan.loop_shape)
 
 
-def _walk(array: Array, loop_shape: tuple[int, ...], n_loop: int, kernel: Kernel) -> Iterator[Any]:
+def _walk(array: Array, loop_shape: tuple[int, ...], n_items: int, kernel: Kernel) -> Iterator[Any]:
     """Return an iterator over the items of one argument; NumPy's are scalars where there are no core dims."""
-    stretched = _stretch(array, (*loop_shape, *array.shape[n_loop:]))
-    if isinstance(array, np.ndarray):
-        items = _walk_rows(stretched, n_loop)
+    n_loop, is_numpy = len(loop_shape), isinstance(array, np.ndarray)
+    items: Iterator[Any]
+    if all(size == 1 for size in array.shape[:n_loop]):
+        first = (0,) * n_loop
+        items = repeat(array[first if is_numpy else (*first, ...)], n_items)
     else:
-        items = (stretched[(*index, ...)] for index in np.ndindex(loop_shape))
+        stretched = _stretch(array, (*loop_shape, *array.shape[n_loop:]))
+        items = _walk_rows(stretched, n_loop) if is_numpy else (stretched[(*i, ...)] for i in np.ndindex(loop_shape))
     return map(copy_of, items) if kernel.writable else items
 
 
 def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:
-    if n_loop < 2:
-        return iter(array) if n_loop else iter((array[()],))
-    return chain.from_iterable(_walk_rows(row, n_loop - 1) for row in array)
+    if n_loop == 1:
+        return iter(array)
+    rows = _flat_rows(array, n_loop)
+    return chain.from_iterable(_walk_rows(row, n_loop - 1) for row in array) if rows is None else iter(rows)
+
+
+def _flat_rows(array: np.ndarray[Any, Any], n_loop: int) -> np.ndarray[Any, Any] | None:
+    """Return a view with one loop dim in place of several; None where there is none."""
+    if type(array) is not np.ndarray:
+        return None
+    try:
+        return array.reshape((-1, *array.shape[n_loop:]), copy=False)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +339,7 @@ class _Situation:
     args: Sequence[Any]
     location: Sequence[slice]
     expected: Expectation | None  # None: the shapes do not fit
-    waiting: Iterator[Any] | SharedItems | None  # items that the kernel was not called with yet; None: it does not run
+    waiting: Sequence[Iterator[Any]] | SharedItems | None  # items not called with yet; None: the kernel does not run
 
     def text(self) -> str:
         """Write what the kernel was called with, and, where that is something else, what the caller gave."""
@@ -341,13 +354,13 @@ class _Situation:
         """Write which item the kernel was called with last, found from how many are left."""
         if self.waiting is None or self.expected is None or not self.expected.plan.n_loop:
             return ""
-        n_left = self.waiting.n_left if isinstance(self.waiting, SharedItems) else sum(1 for _ in self.waiting)
+        n_left = self.waiting.n_left if isinstance(self.waiting, SharedItems) else sum(1 for _ in self.waiting[0])
         item = self.expected.item_text(_n_items(self.expected.plan) - 1 - n_left)
         return f" (item {item} of the block)" if self.location else f" (item {item})"
 
 
 def _seen(runner: BlockRunner, args: Sequence[Any], plan: Plan) -> Iterator[str]:
-    """Return each argument as the kernel sees it: see `_arrange` and `_items`."""
+    """Return each argument as the kernel sees it: see `_arrange` and `_walk_all`."""
     sizes = dict(plan.sizes)
     for arg, operand, dims in zip(args, plan.inputs, plan.signature.inputs, strict=True):
         if is_constant(arg) or operand is None:
