@@ -62,6 +62,9 @@ class BlockRunner:
                 return empty_outputs(expected)
             if not self.kernel.vectorize:
                 return self._finish(self._run_on_batch(args, expected), blocks, expected)
+            outputs = self._run_compiled(args, expected)
+            if outputs is not None:
+                return self._finish(outputs, blocks, expected)
             waiting = _share(_walk_all(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
             returned = self._run_on_items(waiting, expected)
             waiting = None
@@ -83,6 +86,14 @@ class BlockRunner:
         """Return the function to call with the arguments alone."""
         function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
         return partial(function, **self.keywords) if self.keywords else function
+
+    def compiled_dtypes(self, plan: Plan, dtypes: Sequence[DType]) -> tuple[np.dtype[Any], ...] | None:
+        """Return what a compiled loop says of its outputs for such inputs; None where there is none."""
+        if self.kernel.vectorize != "numba" or self.kernel.compute_dtype is not None:
+            return None
+        from ._compiled import compiled_dtypes  # imports Numba
+
+        return compiled_dtypes(self.kernel, plan, dtypes, self.keywords)
 
     def add_note(self, error: Exception, blocks: Sequence[Array], expected: Expectation) -> None:
         """Say, of an exception, what the kernel was called with."""
@@ -108,6 +119,16 @@ class BlockRunner:
     def _call_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
         """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
         return check_batch(self.function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
+
+    def _run_compiled(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...] | None:
+        """Return the outputs of a compiled loop; None where there is none, or where it failed."""
+        if self.kernel.vectorize != "numba":
+            return None
+        from ._compiled import run_compiled  # imports Numba
+
+        arranged = _arrange(args, expected.plan, self.kernel)
+        with self.kernel.guard():
+            return run_compiled(self.kernel, arranged, self.keywords, expected)
 
     def _run_on_items(self, items: Sequence[Iterator[Any]] | SharedItems, expected: Expectation) -> tuple[Column, ...]:
         """Return what the kernel returned for each item."""

@@ -40,7 +40,7 @@ def explain_call(kernel: Kernel, signature: Signature, args: Sequence[Any], opti
         reason=execution.reason,
         state_bytes=execution.state_bytes,
         n_calls=_count_calls(kernel, call, prepared.arrays, execution),
-        vectorize=kernel.vectorize,
+        vectorize=bool(kernel.vectorize),
         dtypes_from=call.dtypes_from,
         n_tasks=execution.n_tasks,
         n_tasks_is_estimate=execution.n_tasks_is_estimate,

@@ -16,13 +16,15 @@ import threading
 import weakref
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import MethodType
 from typing import Any, Final
 
 import numpy as np
 
 from ._compute_dtype import read_compute_dtype
-from ._option_values import KernelArrays
+from ._errors import OptionError
+from ._option_values import KernelArrays, Vectorize
 from ._options import Options, Parameters
 from ._typing import KernelFunction
 
@@ -54,7 +56,7 @@ class Kernel:
 
     func: KernelFunction
     name: str
-    vectorize: bool = False
+    vectorize: Vectorize = False
     arrays: KernelArrays = "numpy"
     arrays_by_type: bool = False  # whether nobody said which, so that a function of JAX's own may be traced
     writable: bool = False
@@ -75,7 +77,7 @@ class Kernel:
     @property
     def ignores_read_only(self) -> bool:
         """Whether the function is known to write into arrays that are flagged read-only."""
-        return _is_numba(self.func)
+        return _is_numba(self.func) and self.vectorize != "numba"
 
     @property
     def fills_outputs(self) -> bool:
@@ -102,12 +104,14 @@ class Kernel:
 
 def make_kernel(func: KernelFunction, options: Options, home: Home | None = None) -> Kernel:
     """Return the kernel for `func` under `options`."""
+    if options.vectorize == "numba" and find_spec("numba") is None:
+        raise OptionError("vectorize='numba' needs Numba, which is not installed: pip install numba")
     return Kernel(
         func,
         name=function_name(func),
         vectorize=options.vectorize,
         arrays=options.kernel_arrays or "numpy",
-        arrays_by_type=options.kernel_arrays is None,
+        arrays_by_type=options.kernel_arrays is None and options.vectorize != "numba",
         writable=options.writable,
         thread_safe=options.thread_safe,
         threads=options.threads,

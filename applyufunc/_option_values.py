@@ -24,6 +24,7 @@ __all__ = [
     "OutputSizes",
     "SizeRule",
     "UpTo",
+    "Vectorize",
     "read_value",
 ]
 
@@ -99,6 +100,8 @@ class CoreChunksRule:
 
 KernelArrays: TypeAlias = Literal["numpy", "same", "traced"]
 
+Vectorize: TypeAlias = bool | Literal["numba"]
+
 Callback: TypeAlias = Literal["auto", "ffi", "pure_callback"]
 
 CoreChunks: TypeAlias = Literal["merge", "refuse"] | CoreChunksRule | Callable[..., Any]
@@ -126,10 +129,18 @@ def _allow_rechunk(value: object, name: str) -> str:
 
 
 def _flag(value: object, name: str) -> bool:
-    if value is None and name == "vectorize":  # as dask.array.apply_gufunc spells "no"
-        return False
     if not isinstance(value, bool):
         raise OptionError(f"{name} takes True or False, got {value!r}")
+    return value
+
+
+def _vectorize(value: object, name: str) -> Vectorize:
+    if value is None:  # as dask.array.apply_gufunc spells "no"
+        return False
+    if value == "numba":
+        return "numba"
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} takes True, False or 'numba', got {value!r}")
     return value
 
 
@@ -256,7 +267,7 @@ def _kwargs(value: object, name: str) -> dict[str, Any]:
 _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "output_sizes": _size_rules,
     "keepdims": _flag,
-    "vectorize": _flag,
+    "vectorize": _vectorize,
     "kernel_arrays": _kernel_arrays,
     "callback": _callback,
     "core_chunks": _core_chunks,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from ._errors import OptionError
-from ._option_values import Callback, CoreChunks, KernelArrays, SizeRule, read_value
+from ._option_values import Callback, CoreChunks, KernelArrays, SizeRule, Vectorize, read_value
 
 __all__ = [
     "CALL_OPTIONS",
@@ -36,7 +36,7 @@ class Options:
     keepdims: Any = False
     output_dtypes: Any = None
     output_sizes: tuple[tuple[str, SizeRule], ...] = ()
-    vectorize: bool = False
+    vectorize: Vectorize = False
     kernel_arrays: KernelArrays | None = None  # None: by the kernel's type
     callback: Callback = "auto"
     core_chunks: Any = "merge"  # CoreChunks
@@ -62,7 +62,7 @@ class OptionKeywords(TypedDict, total=False):
     keepdims: bool
     output_dtypes: Any
     output_sizes: Mapping[str, Any] | None
-    vectorize: bool | None
+    vectorize: Vectorize | None
     kernel_arrays: KernelArrays | None
     callback: Callback
     core_chunks: CoreChunks
@@ -108,6 +108,7 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
         checked.setdefault("axis", None)
     made = dataclasses.replace(base, **checked)
     _check_threads(made)
+    _check_compiled(made)
     return made
 
 
@@ -191,6 +192,16 @@ def _check_threads(options: Options) -> None:
             f"{given} is for kernels that take NumPy arrays, got kernel_arrays={options.kernel_arrays!r}: what other "
             f"libraries are set to holds for one thread"
         )
+
+
+def _check_compiled(options: Options) -> None:
+    """Refuse what a loop that Numba compiles has no use for."""
+    if options.vectorize != "numba":
+        return
+    if options.kernel_arrays in ("same", "traced"):
+        raise OptionError(f"vectorize='numba' is for NumPy arrays, got kernel_arrays={options.kernel_arrays!r}")
+    if options.threads != 1:
+        raise OptionError(f"threads={options.threads} spreads a loop in Python, and vectorize='numba' has none")
 
 
 _FOREIGN: Final = {
