@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat, starmap
 from typing import Any
@@ -20,7 +20,7 @@ from array_api_compat import array_namespace, device, is_jax_array
 
 from ._casting import astype, family, numpy_dtype
 from ._compute_dtype import dtype_for_kernel, dtype_of_results
-from ._errors import UnknownDTypeError
+from ._errors import ApplyUfuncError, UnknownDTypeError
 from ._expectation import Expectation
 from ._items import Column, collect_items
 from ._kernel import Kernel
@@ -29,6 +29,7 @@ from ._ownership import copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
 from ._signature import CoreDim, Signature
+from ._slices import Cut, assemble, cut_loop, slice_of, slice_sizes
 from ._threads import SharedItems, collect_in_threads
 from ._typing import Array, DType, Keywords, Namespace, Shape
 
@@ -52,26 +53,45 @@ class BlockRunner:
 
         `location` says, for messages, which part of each loop dim the block is.
         """
-        args = self.insert_constants(blocks)
-        expected: Expectation | None = None
-        waiting: Sequence[Iterator[Any]] | SharedItems | None = None
+        cuts = self.cuts(blocks)
+        if cuts:
+            return self._run_cut(blocks, cuts, location)
+        return self._run_whole(blocks, location)
+
+    def cuts(self, blocks: Sequence[Array]) -> Sequence[Cut]:
+        """Return the slices in which the kernel gets such blocks; none, where it gets them whole."""
+        limit = self.kernel.block_bytes
+        if limit is None:
+            return ()
         try:
-            expected = self.expectation(blocks)
-            plan = expected.plan
-            if plan.is_empty and self.dtypes is not None:
-                return empty_outputs(expected)
-            if not self.kernel.vectorize:
-                return self._finish(self._run_on_batch(args, expected), blocks, expected)
-            outputs = self._run_compiled(args, expected)
-            if outputs is not None:
-                return self._finish(outputs, blocks, expected)
-            waiting = _share(_walk_all(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
-            returned = self._run_on_items(waiting, expected)
-            waiting = None
-            return self._finish(check_items(returned, expected), blocks, expected)
-        except Exception as error:
-            add_note(error, _Situation(self, args, location, expected, waiting).text())
-            raise
+            plan = self.plan(blocks)
+        except ApplyUfuncError:  # which comes again, with a note, where nothing is cut
+            return ()
+        cuts = cut_loop(plan, slice_sizes(plan, self.itemsizes([block.dtype for block in blocks]), limit))
+        return cuts if len(cuts) > 1 else ()
+
+    def itemsizes(self, dtypes: Sequence[DType]) -> list[int | None]:
+        """Return the bytes of an element of each argument, for arrays of these dtypes, and of each output."""
+        sizes = [numpy_dtype(dtype).itemsize for dtype in dtypes]
+        own = dict(zip(self.array_positions, sizes, strict=True))
+        widest = max(sizes, default=np.dtype(float).itemsize)  # as the outputs will be, for all that is known
+        outputs = [widest] * self.signature.nout if self.dtypes is None else [dtype.itemsize for dtype in self.dtypes]
+        return [*map(own.get, range(self.signature.nin)), *outputs]
+
+    def run_slices(
+        self, blocks: Sequence[Array], cuts: Sequence[Cut], location: Sequence[slice] = ()
+    ) -> Iterator[tuple[Cut, tuple[Array, ...]]]:
+        """Yield the slices, each with the outputs of the kernel on it."""
+        runner = replace(self, kernel=replace(self.kernel, block_bytes=None))
+        operands = [self.plan(blocks).inputs[position] for position in self.array_positions]
+        pairs = [(block, operand) for block, operand in zip(blocks, operands, strict=True) if operand]
+        known: dict[tuple[Shape, ...], Expectation] = {}  # most slices have the same shape
+        for cut in cuts:
+            parts = [slice_of(block, operand, cut) for block, operand in pairs]
+            shapes = tuple(part.shape for part in parts)
+            if shapes not in known:
+                known[shapes] = runner.expectation(parts)
+            yield cut, runner._run_whole(parts, _within(location, cut), known[shapes])
 
     def expectation(self, blocks: Sequence[Array]) -> Expectation:
         """Return what the outputs for such blocks have to be."""
@@ -111,6 +131,40 @@ class BlockRunner:
         """Positions, among all arguments, of those that are arrays."""
         constants = dict(self.constants)
         return tuple(position for position in range(self.signature.nin) if position not in constants)
+
+    def _run_whole(
+        self, blocks: Sequence[Array], location: Sequence[slice], expected: Expectation | None = None
+    ) -> tuple[Array, ...]:
+        """Return the outputs of the kernel on whole blocks, or on each of their items."""
+        args = self.insert_constants(blocks)
+        waiting: Sequence[Iterator[Any]] | SharedItems | None = None
+        try:
+            expected = expected or self.expectation(blocks)
+            plan = expected.plan
+            if plan.is_empty and self.dtypes is not None:
+                return empty_outputs(expected)
+            if not self.kernel.vectorize:
+                return self._finish(self._run_on_batch(args, expected), blocks, expected)
+            outputs = self._run_compiled(args, expected)
+            if outputs is not None:
+                return self._finish(outputs, blocks, expected)
+            waiting = _share(_walk_all(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
+            returned = self._run_on_items(waiting, expected)
+            waiting = None
+            return self._finish(check_items(returned, expected), blocks, expected)
+        except Exception as error:
+            add_note(error, _Situation(self, args, location, expected, waiting).text())
+            raise
+
+    def _run_cut(self, blocks: Sequence[Array], cuts: Sequence[Cut], location: Sequence[slice]) -> tuple[Array, ...]:
+        """Return the outputs of the kernel, slice by slice."""
+        try:
+            parts = self.run_slices(blocks, cuts, location)
+            return assemble(parts, self.plan(blocks), _namespace(blocks, self.kernel))
+        except Exception as error:
+            if not getattr(error, "__notes__", ()):  # of slices that do not fit together
+                self.add_note(error, blocks, self.expectation(blocks))
+            raise
 
     def _run_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
         with self.kernel.guard():  # until the outputs are out of the reach of the kernel's next call
@@ -198,6 +252,15 @@ def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def _within(location: Sequence[slice], cut: Cut) -> Sequence[slice]:
+    """Return which part of the whole loop a slice is of the block that is at `location`."""
+    if len(location) < len(cut):
+        return cut
+    starts = [part.start for part in location]
+    inner = zip(starts, cut, strict=False)  # what comes after the loop dims are core dims in pieces
+    return (*(slice(start + part.start, start + part.stop) for start, part in inner), *location[len(cut) :])
 
 
 def _shape(array: Array) -> Shape:

@@ -314,6 +314,7 @@ _INHERITED: Final = (
     "writable",
     "thread_safe",
     "threads",
+    "block_bytes",
     "compute_dtype",
 )
 """What of a kernel's options holds for its derivative kernels too."""

@@ -40,6 +40,7 @@ def direct_calls(kernel: Kernel, signature: Signature, options: Options, paramet
     """Return the direct road for a kernel under these options; None where they are unusual themselves."""
     plain_kernel = kernel.arrays == "numpy" and not (kernel.vectorize or kernel.writable or kernel.ignores_read_only)
     plain_run = kernel.thread_safe and kernel.compute_dtype is None and options.core_chunks in ("merge", "refuse")
+    plain_run = plain_run and kernel.block_bytes is None
     plain_axes = options.axes is None and options.axis is None and options.keepdims is False
     plain_sizes = all(type(size) is int for _, size in options.output_sizes)
     plain_values = all(type(value) in _PLAIN for value in options.kwargs.values())

@@ -62,6 +62,7 @@ class Kernel:
     writable: bool = False
     thread_safe: bool = True
     threads: int = 1  # over which the items of a loop are spread
+    block_bytes: int | None = None  # that a call of it may have in all operands together; None: no limit
     compute_dtype: np.dtype[Any] | None = None  # that it gets numbers of the same family in; None: their own
     token: str | None = None  # the caller's own identity for the kernel
     home: Home | None = None
@@ -94,7 +95,7 @@ class Kernel:
     def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[Any, ...]]:
         how: dict[str, Any] = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}
         how |= {"thread_safe": self.thread_safe, "token": self.token, "arrays_by_type": self.arrays_by_type}
-        how |= {"threads": self.threads, "compute_dtype": self.compute_dtype}
+        how |= {"threads": self.threads, "compute_dtype": self.compute_dtype, "block_bytes": self.block_bytes}
         if self.is_found_at_home:
             return _load_from_home, (self.home, self.name, how)
         if isinstance(self.func, MethodType) and _is_decorated(self.func):
@@ -115,6 +116,7 @@ def make_kernel(func: KernelFunction, options: Options, home: Home | None = None
         writable=options.writable,
         thread_safe=options.thread_safe,
         threads=options.threads,
+        block_bytes=options.block_bytes,
         compute_dtype=read_compute_dtype(options.compute_dtype),
         token=options.kernel_token,
         home=home,

@@ -216,14 +216,17 @@ def _core_chunks(value: Any, name: str) -> Any:
 
 
 def _budget(value: object, name: str) -> int | Literal["keep"] | None:
-    """Return bytes, given as a number or as text such as "128 MiB"; "keep" and None are the lowering's to read."""
+    """Return bytes; "keep" and None are the lowering's to read."""
+    return "keep" if value == "keep" else _bytes(value, name, " or 'keep',")
+
+
+def _bytes(value: object, name: str, others: str = "") -> int | None:
+    """Return bytes, given as a number or as text such as "128 MiB"."""
     if value is None:
         return None
-    if value == "keep":
-        return "keep"
     size = _read_bytes(value) if isinstance(value, str) else _size(value, f"{name} (bytes)")
     if not size:
-        raise OptionError(f"{name} takes a positive number of bytes, text such as '128 MiB', or 'keep', got {value!r}")
+        raise OptionError(f"{name} takes a positive number of bytes, text such as '128 MiB',{others} got {value!r}")
     return size
 
 
@@ -273,6 +276,7 @@ _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "core_chunks": _core_chunks,
     "allow_rechunk": _allow_rechunk,
     "budget": _budget,
+    "block_bytes": _bytes,
     "allow_transfer": _flag,
     "writable": _flag,
     "thread_safe": _flag,

@@ -41,6 +41,7 @@ class Options:
     callback: Callback = "auto"
     core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
+    block_bytes: int | None = None  # None: a kernel gets a block whole
     allow_transfer: bool = False
     writable: bool = False
     thread_safe: bool = True
@@ -68,6 +69,7 @@ class OptionKeywords(TypedDict, total=False):
     core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
+    block_bytes: int | str | None
     allow_transfer: bool
     writable: bool
     thread_safe: bool
@@ -109,6 +111,7 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
     made = dataclasses.replace(base, **checked)
     _check_threads(made)
     _check_compiled(made)
+    _check_slices(made)
     return made
 
 
@@ -202,6 +205,21 @@ def _check_compiled(options: Options) -> None:
         raise OptionError(f"vectorize='numba' is for NumPy arrays, got kernel_arrays={options.kernel_arrays!r}")
     if options.threads != 1:
         raise OptionError(f"threads={options.threads} spreads a loop in Python, and vectorize='numba' has none")
+
+
+def _check_slices(options: Options) -> None:
+    """Refuse slices for kernels of items, of pieces, and of what a library traces and cuts itself."""
+    if options.block_bytes is None:
+        return
+    if options.vectorize:
+        raise OptionError("block_bytes cuts what a kernel gets at once, which is one item with vectorize: drop either")
+    if options.kernel_arrays == "traced":
+        raise OptionError("block_bytes cuts what a kernel gets at once, and a traced one gets nothing: drop either")
+    if options.core_chunks not in ("merge", "refuse"):
+        raise OptionError(
+            f"block_bytes cuts what a kernel gets at once, and core_chunks={type(options.core_chunks).__name__} has "
+            f"pieces of its own: drop either"
+        )
 
 
 _FOREIGN: Final = {

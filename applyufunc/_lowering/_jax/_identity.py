@@ -59,7 +59,8 @@ def _kernel_identity(kernel: Kernel) -> Any:
     """Return the caller's own word for the function, else which object it is, and how it is called."""
     function = _identity_of(kernel.func) if kernel.token is None else ("token", kernel.token)
     arrays = kernel.arrays, kernel.arrays_by_type, kernel.writable, kernel.compute_dtype
-    return function, kernel.name, kernel.vectorize, arrays, kernel.thread_safe, kernel.threads
+    how = kernel.vectorize, kernel.thread_safe, kernel.threads, kernel.block_bytes
+    return function, kernel.name, arrays, how
 
 
 def _rule_identity(rule: Rule) -> Any:
