@@ -97,7 +97,7 @@ class _Extent:
 
 
 def _cut(whole: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, whole)) for start in range(0, whole, size))
+    return (slice(start, min(start + size, whole)) for start in range(0, whole, size or 1))
 
 
 class _Whole:
