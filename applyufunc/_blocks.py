@@ -111,7 +111,7 @@ class BlockRunner:
         """Return what a compiled loop says of its outputs for such inputs; None where there is none."""
         if self.kernel.vectorize != "numba" or self.kernel.compute_dtype is not None:
             return None
-        from ._compiled import compiled_dtypes  # imports Numba
+        from ._compiled_loop import compiled_dtypes  # imports Numba
 
         return compiled_dtypes(self.kernel, plan, dtypes, self.keywords)
 
@@ -178,7 +178,7 @@ class BlockRunner:
         """Return the outputs of a compiled loop; None where there is none, or where it failed."""
         if self.kernel.vectorize != "numba":
             return None
-        from ._compiled import run_compiled  # imports Numba
+        from ._compiled_loop import run_compiled  # imports Numba
 
         arranged = _arrange(args, expected.plan, self.kernel)
         with self.kernel.guard():
