@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat, starmap
 from typing import Any, Final
@@ -21,15 +21,17 @@ from array_api_compat import array_namespace, device, is_jax_array
 from ._casting import astype, family, numpy_dtype
 from ._compiled import advice_for, is_numba
 from ._compute_dtype import dtype_for_kernel, dtype_of_results
-from ._errors import OutputShapeError, UnknownDTypeError, UnknownSizeError
+from ._errors import ApplyUfuncError, OutputShapeError, UnknownDTypeError, UnknownSizeError
 from ._expectation import Expectation
+from ._items import Column, collect_items
 from ._kernel import Kernel
 from ._option_values import OutputSizes, UpTo
-from ._ownership import Items, collect_items, copy_of, own
+from ._ownership import copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
 from ._returned import kind_text
 from ._signature import CoreDim, Signature
+from ._slices import Cut, assemble, cut_loop, slice_of, slice_sizes
 from ._threads import SharedItems, collect_in_threads
 from ._typing import Array, DType, Keywords, Namespace, Shape
 
@@ -63,23 +65,45 @@ class BlockRunner:
 
         `location` says, for messages, which part of each loop dim the block is.
         """
-        args = self.insert_constants(blocks)
-        expected: Expectation | None = None
-        waiting: Iterator[tuple[Any, ...]] | SharedItems | None = None
+        cuts = self.cuts(blocks)
+        if cuts:
+            return self._run_cut(blocks, cuts, location)
+        return self._run_whole(blocks, location)
+
+    def cuts(self, blocks: Sequence[Array]) -> Sequence[Cut]:
+        """Return the slices in which the kernel gets such blocks; none, where it gets them whole."""
+        limit = self.kernel.block_bytes
+        if limit is None:
+            return ()
         try:
-            expected = self.expectation(blocks)
-            plan = expected.plan
-            if plan.is_empty and self.dtypes is not None:
-                return empty_outputs(expected)
-            if not self.kernel.vectorize:
-                return self._finish(self._run_on_batch(args, expected), blocks, expected)
-            waiting = _share(_items(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
-            returned = self._run_on_items(waiting, expected)
-            waiting = None
-            return self._finish(check_items(returned, expected), blocks, expected)
-        except Exception as error:
-            add_note(error, _Situation(self, args, location, expected, waiting).text(error))
-            raise
+            plan = self.plan(blocks)
+        except ApplyUfuncError:  # which comes again, with a note, where nothing is cut
+            return ()
+        cuts = cut_loop(plan, slice_sizes(plan, self.itemsizes([block.dtype for block in blocks]), limit))
+        return cuts if len(cuts) > 1 else ()
+
+    def itemsizes(self, dtypes: Sequence[DType]) -> list[int | None]:
+        """Return the bytes of an element of each argument, for arrays of these dtypes, and of each output."""
+        sizes = [numpy_dtype(dtype).itemsize for dtype in dtypes]
+        own = dict(zip(self.array_positions, sizes, strict=True))
+        widest = max(sizes, default=np.dtype(float).itemsize)  # as the outputs will be, for all that is known
+        outputs = [widest] * self.signature.nout if self.dtypes is None else [dtype.itemsize for dtype in self.dtypes]
+        return [*map(own.get, range(self.signature.nin)), *outputs]
+
+    def run_slices(
+        self, blocks: Sequence[Array], cuts: Sequence[Cut], location: Sequence[slice] = ()
+    ) -> Iterator[tuple[Cut, tuple[Array, ...]]]:
+        """Yield the slices, each with the outputs of the kernel on it."""
+        runner = replace(self, kernel=replace(self.kernel, block_bytes=None))
+        operands = [self.plan(blocks).inputs[position] for position in self.array_positions]
+        pairs = [(block, operand) for block, operand in zip(blocks, operands, strict=True) if operand]
+        known: dict[tuple[Shape, ...], Expectation] = {}  # most slices have the same shape
+        for cut in cuts:
+            parts = [slice_of(block, operand, cut) for block, operand in pairs]
+            shapes = tuple(part.shape for part in parts)
+            if shapes not in known:
+                known[shapes] = runner.expectation(parts)
+            yield cut, runner._run_whole(parts, _within(location, cut), known[shapes])
 
     def expectation(self, blocks: Sequence[Array]) -> Expectation:
         """Return what the outputs for such blocks have to be."""
@@ -94,6 +118,14 @@ class BlockRunner:
         """Return the function to call with the arguments alone."""
         function = partial(self._fill, expected) if self.kernel.fills_outputs else self.kernel.func
         return partial(function, **self.keywords) if self.keywords else function
+
+    def compiled_dtypes(self, plan: Plan, dtypes: Sequence[DType]) -> tuple[np.dtype[Any], ...] | None:
+        """Return what a compiled loop says of its outputs for such inputs; None where there is none."""
+        if self.kernel.vectorize != "numba" or self.kernel.compute_dtype is not None:
+            return None
+        from ._compiled_loop import compiled_dtypes  # imports Numba
+
+        return compiled_dtypes(self.kernel, plan, dtypes, self.keywords)
 
     def add_note(self, error: Exception, blocks: Sequence[Array], expected: Expectation) -> None:
         """Say, of an exception, what the kernel was called with."""
@@ -112,6 +144,40 @@ class BlockRunner:
         constants = dict(self.constants)
         return tuple(position for position in range(self.signature.nin) if position not in constants)
 
+    def _run_whole(
+        self, blocks: Sequence[Array], location: Sequence[slice], expected: Expectation | None = None
+    ) -> tuple[Array, ...]:
+        """Return the outputs of the kernel on whole blocks, or on each of their items."""
+        args = self.insert_constants(blocks)
+        waiting: Sequence[Iterator[Any]] | SharedItems | None = None
+        try:
+            expected = expected or self.expectation(blocks)
+            plan = expected.plan
+            if plan.is_empty and self.dtypes is not None:
+                return empty_outputs(expected)
+            if not self.kernel.vectorize:
+                return self._finish(self._run_on_batch(args, expected), blocks, expected)
+            outputs = self._run_compiled(args, expected)
+            if outputs is not None:
+                return self._finish(outputs, blocks, expected)
+            waiting = _share(_walk_all(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
+            returned = self._run_on_items(waiting, expected)
+            waiting = None
+            return self._finish(check_items(returned, expected), blocks, expected)
+        except Exception as error:
+            add_note(error, _Situation(self, args, location, expected, waiting).text(error))
+            raise
+
+    def _run_cut(self, blocks: Sequence[Array], cuts: Sequence[Cut], location: Sequence[slice]) -> tuple[Array, ...]:
+        """Return the outputs of the kernel, slice by slice."""
+        try:
+            parts = self.run_slices(blocks, cuts, location)
+            return assemble(parts, self.plan(blocks), _namespace(blocks, self.kernel))
+        except Exception as error:
+            if not getattr(error, "__notes__", ()):  # of slices that do not fit together
+                self.add_note(error, blocks, self.expectation(blocks))
+            raise
+
     def _run_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
         with self.kernel.guard():  # until the outputs are out of the reach of the kernel's next call
             return own(self._call_on_batch(args, expected))
@@ -120,13 +186,24 @@ class BlockRunner:
         """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
         return check_batch(self.function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
 
-    def _run_on_items(self, items: Iterator[tuple[Any, ...]] | SharedItems, expected: Expectation) -> Items:
+    def _run_compiled(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...] | None:
+        """Return the outputs of a compiled loop; None where there is none, or where it failed."""
+        if self.kernel.vectorize != "numba":
+            return None
+        from ._compiled_loop import run_compiled  # imports Numba
+
+        arranged = _arrange(args, expected.plan, self.kernel)
+        with self.kernel.guard():
+            return run_compiled(self.kernel, arranged, self.keywords, expected)
+
+    def _run_on_items(self, items: Sequence[Iterator[Any]] | SharedItems, expected: Expectation) -> tuple[Column, ...]:
         """Return what the kernel returned for each item."""
         function = self.function(expected)
         with self.kernel.guard():
             if isinstance(items, SharedItems):
                 return collect_in_threads(function, items, expected)
-            return collect_items(starmap(function, items), expected, _n_items(expected.plan))
+            returned = map(function, *items) if items else starmap(function, [()])
+            return collect_items(returned, expected, _n_items(expected.plan))
 
     def _finish(self, outputs: tuple[Array, ...], blocks: Sequence[Array], expected: Expectation) -> tuple[Array, ...]:
         """Return outputs of dtypes that nobody declared as if the kernel had computed in those of the blocks."""
@@ -205,6 +282,15 @@ def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def _within(location: Sequence[slice], cut: Cut) -> Sequence[slice]:
+    """Return which part of the whole loop a slice is of the block that is at `location`."""
+    if len(location) < len(cut):
+        return cut
+    starts = [part.start for part in location]
+    inner = zip(starts, cut, strict=False)  # what comes after the loop dims are core dims in pieces
+    return (*(slice(start + part.start, start + part.stop) for start, part in inner), *location[len(cut) :])
 
 
 def _shape(array: Array) -> Shape:
@@ -322,42 +408,53 @@ def _read_only_masked(array: Any) -> Any:
     return view
 
 
-def _items(args: Sequence[Any], plan: Plan, kernel: Kernel) -> Iterator[tuple[Any, ...]]:
-    """Return each loop item's arguments, core dims only."""
-    if all(map(is_constant, args)):
-        return iter((tuple(args),))
-    loop_shape = tuple(size or 0 for size in plan.loop_shape)
-    return zip(
-        *(repeat(arg) if is_constant(arg) else _walk(arg, loop_shape, plan.n_loop, kernel) for arg in args),
-        strict=False,  # what repeats has no end
-    )
+def _walk_all(args: Sequence[Any], plan: Plan, kernel: Kernel) -> list[Iterator[Any]]:
+    """Return an iterator over the items of each argument, core dims only."""
+    loop_shape, n_items = tuple(size or 0 for size in plan.loop_shape), _n_items(plan)
+    return [repeat(arg, n_items) if is_constant(arg) else _walk(arg, loop_shape, n_items, kernel) for arg in args]
 
 
-def _share(items: Iterator[tuple[Any, ...]], plan: Plan, kernel: Kernel) -> Iterator[tuple[Any, ...]] | SharedItems:
+def _share(items: list[Iterator[Any]], plan: Plan, kernel: Kernel) -> list[Iterator[Any]] | SharedItems:
     """Return the items as they are taken: by the one thread that there is, or by several."""
-    return items if kernel.threads == 1 else SharedItems(items, _n_items(plan), kernel.threads)
+    if kernel.threads == 1 or not items:
+        return items
+    return SharedItems(zip(*items, strict=False), _n_items(plan), kernel.threads)
 
 
 def _n_items(plan: Plan) -> int:
     return math.prod(size or 0 for size in plan.loop_shape)
 
 
-def _walk(array: Array, loop_shape: tuple[int, ...], n_loop: int, kernel: Kernel) -> Iterator[Any]:
+def _walk(array: Array, loop_shape: tuple[int, ...], n_items: int, kernel: Kernel) -> Iterator[Any]:
     """Return an iterator over the items of one argument; NumPy's are scalars where there are no core dims."""
-    stretched = _stretch(array, (*loop_shape, *array.shape[n_loop:]))
-    if isinstance(array, np.ndarray):
-        items = _walk_rows(stretched, n_loop)
+    n_loop, is_numpy = len(loop_shape), isinstance(array, np.ndarray)
+    items: Iterator[Any]
+    if all(size == 1 for size in array.shape[:n_loop]):
+        first = (0,) * n_loop
+        items = repeat(array[first if is_numpy else (*first, ...)], n_items)
     else:
-        items = (stretched[(*index, ...)] for index in np.ndindex(loop_shape))
+        stretched = _stretch(array, (*loop_shape, *array.shape[n_loop:]))
+        items = _walk_rows(stretched, n_loop) if is_numpy else (stretched[(*i, ...)] for i in np.ndindex(loop_shape))
     if kernel.writable:
         return map(copy_of, items)
     return map(_contiguous, items) if kernel.needs_contiguous else items
 
 
 def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:
-    if n_loop < 2:
-        return iter(array) if n_loop else iter((array[()],))
-    return chain.from_iterable(_walk_rows(row, n_loop - 1) for row in array)
+    if n_loop == 1:
+        return iter(array)
+    rows = _flat_rows(array, n_loop)
+    return chain.from_iterable(_walk_rows(row, n_loop - 1) for row in array) if rows is None else iter(rows)
+
+
+def _flat_rows(array: np.ndarray[Any, Any], n_loop: int) -> np.ndarray[Any, Any] | None:
+    """Return a view with one loop dim in place of several; None where there is none."""
+    if type(array) is not np.ndarray:
+        return None
+    try:
+        return array.reshape((-1, *array.shape[n_loop:]), copy=False)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +465,7 @@ class _Situation:
     args: Sequence[Any]
     location: Sequence[slice]
     expected: Expectation | None  # None: the shapes do not fit
-    waiting: Iterator[Any] | SharedItems | None  # items that the kernel was not called with yet; None: it does not run
+    waiting: Sequence[Iterator[Any]] | SharedItems | None  # items not called with yet; None: the kernel does not run
 
     def text(self, error: Exception) -> str:
         """Write what the kernel was called with, and, where that is something else, what the caller gave."""
@@ -395,13 +492,13 @@ class _Situation:
         """Write which item the kernel was called with last, found from how many are left."""
         if self.waiting is None or self.expected is None or not self.expected.plan.n_loop:
             return ""
-        n_left = self.waiting.n_left if isinstance(self.waiting, SharedItems) else sum(1 for _ in self.waiting)
+        n_left = self.waiting.n_left if isinstance(self.waiting, SharedItems) else sum(1 for _ in self.waiting[0])
         item = self.expected.item_text(_n_items(self.expected.plan) - 1 - n_left)
         return f" (item {item} of the block)" if self.location else f" (item {item})"
 
 
 def _seen(runner: BlockRunner, args: Sequence[Any], plan: Plan) -> Iterator[str]:
-    """Return each argument as the kernel sees it: see `_arrange` and `_items`."""
+    """Return each argument as the kernel sees it: see `_arrange` and `_walk_all`."""
     sizes = dict(plan.sizes)
     for arg, operand, dims in zip(args, plan.inputs, plan.signature.inputs, strict=True):
         if is_constant(arg) or operand is None:

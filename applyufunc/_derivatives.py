@@ -159,7 +159,8 @@ def rule_kernel(rule: Rule, *, primal: BlockRunner, wanted: tuple[int, ...]) -> 
     ignored = frozenset(place for place in wanted if rule.kind != "jvp" and place % primal.signature.nin in constants)
     sizes = _rule_sizes(rule.kind, primal.signature, primal.output_sizes)
     func = _RuleFunction(rule.kernel.func, primal.kernel, signature, wanted, ignored, sizes)
-    return dataclasses.replace(rule.kernel, func=func)
+    # What picks among a rule's outputs, and fills in zeros, is not compiled: its items are looped over in Python.
+    return dataclasses.replace(rule.kernel, func=func, vectorize=bool(rule.kernel.vectorize))
 
 
 def rule_runner(
@@ -192,7 +193,8 @@ def _read_rule(kind: RuleKind, given: Any, call: Call) -> Rule:
 
 def _inherited(options: Options) -> Options:
     """Return what of a kernel's options holds for its derivatives; the keywords come with each call."""
-    return Options(**{name: getattr(options, name) for name in _INHERITED})
+    inherited = {name: getattr(options, name) for name in _INHERITED}
+    return Options(**inherited | {"vectorize": bool(options.vectorize)})
 
 
 def _check_signature(kind: RuleKind, rule: BoundKernel, signature: Signature) -> None:
@@ -324,6 +326,7 @@ _INHERITED: Final = (
     "contiguous",
     "thread_safe",
     "threads",
+    "block_bytes",
     "compute_dtype",
 )
 """What of a kernel's options holds for its derivative kernels too."""

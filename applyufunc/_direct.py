@@ -41,6 +41,7 @@ def direct_calls(kernel: Kernel, signature: Signature, options: Options, paramet
     has_demands = kernel.gets_copies or kernel.needs_contiguous or kernel.fills_outputs or kernel.parallel
     plain_kernel = kernel.arrays == "numpy" and not (kernel.vectorize or kernel.writable or has_demands)
     plain_run = kernel.thread_safe and kernel.compute_dtype is None and options.core_chunks in ("merge", "refuse")
+    plain_run = plain_run and kernel.block_bytes is None
     plain_axes = options.axes is None and options.axis is None and options.keepdims is False
     plain_sizes = all(type(size) is int for _, size in options.output_sizes) and not options.output_coords
     plain_values = all(type(value) in _PLAIN for value in options.kwargs.values())

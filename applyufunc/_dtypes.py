@@ -77,7 +77,7 @@ def discovered_dtypes(
     `as_block` turns those into what the kernel takes, and `block_kind` tells it from what else it could take. Without
     `may_try` that call is not made, and None stands for what it would show.
     """
-    table = _table_dtypes(runner, input_dtypes)
+    table = runner.compiled_dtypes(plan, input_dtypes) or _table_dtypes(runner, input_dtypes)
     if table is not None:
         return "table", table
     memory, key = _memory_of(runner, plan, input_dtypes, block_kind)

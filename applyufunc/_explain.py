@@ -6,9 +6,12 @@ kernel, not for its dtypes either; computes nothing.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from ._call import Call, input_dtype
 from ._core_chunks import count_chunk_calls, piecewise_kernel
@@ -16,9 +19,10 @@ from ._evaluate import prepare
 from ._explanation import ArgumentBlocks, Execution, ExplainedOperand, Explanation
 from ._kernel import Kernel
 from ._options import Options
-from ._plan import Operand
+from ._plan import Operand, Plan, make_plan
 from ._signature import Signature
-from ._typing import Array, Chunks
+from ._slices import count_slices, slice_sizes
+from ._typing import Array, Chunks, Shape
 
 __all__ = ["explain_call"]
 
@@ -28,6 +32,7 @@ def explain_call(kernel: Kernel, signature: Signature, args: Sequence[Any], opti
     prepared = prepare(kernel, signature, args, options, may_try=False)
     call = prepared.call
     execution = prepared.lowering.explain(call, prepared.arrays, prepared.finish)
+    sliced = _Sliced(call, prepared.arrays, execution)
     return Explanation(
         kernel=kernel.name,
         signature=str(signature),
@@ -38,14 +43,71 @@ def explain_call(kernel: Kernel, signature: Signature, args: Sequence[Any], opti
         core=execution.core,
         kept=execution.kept,
         reason=execution.reason,
+        slices=sliced.sizes(),
         state_bytes=execution.state_bytes,
-        n_calls=_count_calls(kernel, call, prepared.arrays, execution),
-        vectorize=kernel.vectorize,
+        n_calls=sliced.count() if sliced.is_cut else _count_calls(kernel, call, prepared.arrays, execution),
+        vectorize=bool(kernel.vectorize),
         dtypes_from=call.dtypes_from,
         n_tasks=execution.n_tasks,
         n_tasks_is_estimate=execution.n_tasks_is_estimate,
         warnings=execution.warnings,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sliced:
+    """The slices in which a kernel gets the blocks of a call."""
+
+    call: Call
+    arrays: Sequence[Array]
+    execution: Execution
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the kernel gets blocks in slices, if they are large."""
+        return self.call.kernel.block_bytes is not None
+
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """Return the sizes in the largest block; none where it is not cut, or nobody knows its size."""
+        chunks = [along for _, along in self.execution.loop]
+        if not self.is_cut or any(None in along for along in chunks):
+            return ()
+        largest = tuple(max(filter(None, along), default=0) for along in chunks)
+        sizes = self._of_block(largest)[1]
+        return (
+            ()
+            if sizes == largest
+            else tuple((dim, size) for (dim, _), size in zip(self.execution.loop, sizes, strict=True))
+        )
+
+    def count(self) -> int | None:
+        """Count the slices of all blocks; None: unknown."""
+        kinds = [Counter(along).items() for _, along in self.execution.loop]
+        if any(size is None for along in kinds for size, _ in along) or math.prod(map(len, kinds)) > _MOST_KINDS:
+            return None
+        blocks = itertools.product(*kinds)
+        return sum(self._count_in(block) for block in blocks)
+
+    def _count_in(self, block: Sequence[tuple[int | None, int]]) -> int:
+        """Count the slices of all blocks of one shape; an empty one has none."""
+        number = math.prod(n for _, n in block)
+        return number * count_slices(*self._of_block([size or 0 for size, _ in block]))
+
+    def _of_block(self, loop_shape: Sequence[int]) -> tuple[Plan, tuple[int, ...]]:
+        """Return the plan for a block, and the sizes of its slices."""
+        runner, limit = self.call.runner, self.call.kernel.block_bytes
+        shapes = (None if operand is None else _cut_shape(operand, loop_shape) for operand in self.call.plan.inputs)
+        plan = make_plan(runner.signature, tuple(shapes), runner.output_sizes)
+        itemsizes = runner.itemsizes([input_dtype(array) for array in self.arrays])
+        return plan, slice_sizes(plan, itemsizes, limit or 0)
+
+
+_MOST_KINDS: Final = 10_000  # of blocks, by their shape
+
+
+def _cut_shape(operand: Operand, loop_shape: Sequence[int]) -> Shape:
+    own = zip(operand.loop_shape, loop_shape[len(loop_shape) - operand.n_loop :], strict=True)
+    return (*(1 if whole == 1 else size for whole, size in own), *operand.core_shape)
 
 
 def _arguments(call: Call, args: Sequence[Any], execution: Execution) -> Iterator[ExplainedOperand]:

@@ -139,11 +139,15 @@ class Explanation:
         Core dims that stay in chunks, and their chunks.
     reason : str
         Why core dims are merged all the same, where `core_chunks` would have them stay; empty where they are not.
+    slices : tuple of (str, int)
+        Loop dims, and the sizes along them of the slices in which the kernel gets the largest block; empty where it
+        gets blocks whole.
     state_bytes : int or None
         Bytes of the largest state of a block that is reduced. None: unknown, or nothing is reduced.
     n_calls : int or None
         Calls of the kernel: one for each block that is not empty, or for each item with ``vectorize=True``; of the
-        `chunk` of a `Reduction` one for each piece, of which a large block has several. None: unknown until computed.
+        `chunk` of a `Reduction` one for each piece, of which a large block has several; with `block_bytes` one for each
+        slice. None: unknown until computed.
     dtypes_from : {"declared", "table", "remembered", "trial call", "returned"}
         Where the outputs' dtypes come from. "trial call": the kernel would be called once, on made-up values, before
         there is data.
@@ -164,6 +168,7 @@ class Explanation:
     core: CoreWay
     kept: tuple[tuple[str, Chunks], ...]
     reason: str
+    slices: tuple[tuple[str, int], ...]
     state_bytes: int | None
     n_calls: int | None
     vectorize: bool
@@ -381,6 +386,8 @@ def _run_entries(explanation: Explanation) -> Iterator[tuple[str, str]]:
     before, after = explanation.largest_before, explanation.largest_after
     yield "blocks", _blocks_text(explanation)
     yield from _core_entries(explanation)
+    if explanation.slices:
+        yield "slices", _slices_text(explanation.slices)
     yield "largest block", _arrow(before, after) if before != after else _maybe_bytes(after)
     if explanation.way == "blocks":
         moved = explanation.bytes_moved
@@ -393,7 +400,8 @@ def _run_entries(explanation: Explanation) -> Iterator[tuple[str, str]]:
 
 def _blocks_text(explanation: Explanation) -> str:
     if explanation.way == "direct":
-        return "1, the whole arrays, to which the kernel is applied at once"
+        how = "slice by slice" if explanation.slices else "at once"
+        return f"1, the whole arrays, to which the kernel is applied {how}"
     if explanation.way == "traced":
         return "1, the whole arrays; JAX traces the kernel, which becomes a part of its program"
     if explanation.way == "callback":
@@ -419,6 +427,11 @@ def _core_entries(explanation: Explanation) -> Iterator[tuple[str, str]]:
         yield "core dims", f"merged, although they could be reduced in their chunks: {explanation.reason}"
 
 
+def _slices_text(slices: Sequence[tuple[str, int]]) -> str:
+    sizes = " x ".join(f"{size:,}" for _, size in slices)
+    return f"up to {sizes} along loop {', '.join(dim for dim, _ in slices)}: the kernel gets one at a time"
+
+
 def _calls_text(explanation: Explanation) -> str:
     if explanation.n_calls is None:
         return "unknown until sizes are" if explanation.core == "reduction" else "unknown: one for each item"
@@ -434,7 +447,7 @@ def _called_for(n_calls: int, explanation: Explanation) -> str:
     if explanation.vectorize:
         return "item of a piece" if is_in_pieces else "item"
     if n_calls > explanation.n_blocks:
-        return "piece of a block"
+        return "slice of a block" if explanation.slices else "piece of a block"
     return "block" if n_calls == explanation.n_blocks else "block that is not empty"
 
 

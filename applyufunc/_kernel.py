@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import MethodType
 from typing import Any, Final
 
@@ -24,7 +25,8 @@ import numpy as np
 
 from . import _compiled
 from ._compute_dtype import read_compute_dtype
-from ._option_values import KernelArrays
+from ._errors import OptionError
+from ._option_values import KernelArrays, Vectorize
 from ._options import Options, Parameters
 from ._typing import KernelFunction
 
@@ -56,7 +58,7 @@ class Kernel:
 
     func: KernelFunction
     name: str
-    vectorize: bool = False
+    vectorize: Vectorize = False
     arrays: KernelArrays = "numpy"
     arrays_by_type: bool = False  # whether nobody said which, so that a function of JAX's own may be traced
     writable: bool = False
@@ -65,6 +67,7 @@ class Kernel:
     thread_safe: bool = True
     threads: int = 1  # over which the items of a loop are spread
     parallel: bool = False  # whether it runs in threads of Numba's, which one caller at a time may start
+    block_bytes: int | None = None  # that a call of it may have in all operands together; None: no limit
     compute_dtype: np.dtype[Any] | None = None  # that it gets numbers of the same family in; None: their own
     token: str | None = None  # the caller's own identity for the kernel
     home: Home | None = None
@@ -75,7 +78,7 @@ class Kernel:
     fills_outputs: bool = dataclasses.field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        known = _compiled.demands_of(self.func)
+        known = _compiled.Demands() if self.vectorize == "numba" else _compiled.demands_of(self.func)
         self._set("gets_copies", known.gets_copies)
         self._set("needs_contiguous", self.contiguous or known.needs_contiguous)
         self._set("fills_outputs", self.is_filling or known.fills_outputs)
@@ -105,8 +108,8 @@ class Kernel:
     def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[Any, ...]]:
         how: dict[str, Any] = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}
         how |= {"thread_safe": self.thread_safe, "token": self.token, "arrays_by_type": self.arrays_by_type}
-        how |= {"threads": self.threads, "compute_dtype": self.compute_dtype, "parallel": self.parallel}
-        how |= {"contiguous": self.contiguous, "is_filling": self.is_filling}
+        how |= {"threads": self.threads, "compute_dtype": self.compute_dtype, "block_bytes": self.block_bytes}
+        how |= {"contiguous": self.contiguous, "is_filling": self.is_filling, "parallel": self.parallel}
         if self.is_found_at_home:
             return _load_from_home, (self.home, self.name, how)
         if isinstance(self.func, MethodType) and _is_decorated(self.func):
@@ -116,17 +119,20 @@ class Kernel:
 
 def make_kernel(func: KernelFunction, options: Options, home: Home | None = None) -> Kernel:
     """Return the kernel for `func` under `options`."""
+    if options.vectorize == "numba" and find_spec("numba") is None:
+        raise OptionError("vectorize='numba' needs Numba, which is not installed: pip install numba")
     return Kernel(
         func,
         name=function_name(func),
         vectorize=options.vectorize,
         arrays=options.kernel_arrays or "numpy",
-        arrays_by_type=options.kernel_arrays is None,
+        arrays_by_type=options.kernel_arrays is None and options.vectorize != "numba",
         writable=options.writable,
         contiguous=options.contiguous,
         is_filling=options.fills_outputs,
         thread_safe=options.thread_safe,
         threads=options.threads,
+        block_bytes=options.block_bytes,
         compute_dtype=read_compute_dtype(options.compute_dtype),
         token=options.kernel_token,
         home=home,

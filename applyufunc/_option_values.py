@@ -25,6 +25,7 @@ __all__ = [
     "OutputSizes",
     "SizeRule",
     "UpTo",
+    "Vectorize",
     "read_value",
 ]
 
@@ -100,6 +101,8 @@ class CoreChunksRule:
 
 KernelArrays: TypeAlias = Literal["numpy", "same", "traced"]
 
+Vectorize: TypeAlias = bool | Literal["numba"]
+
 Callback: TypeAlias = Literal["auto", "ffi", "pure_callback"]
 
 CoreChunks: TypeAlias = Literal["merge", "refuse"] | CoreChunksRule | Callable[..., Any]
@@ -130,10 +133,18 @@ def _allow_rechunk(value: object, name: str) -> str:
 
 
 def _flag(value: object, name: str) -> bool:
-    if value is None and name == "vectorize":  # as dask.array.apply_gufunc spells "no"
-        return False
     if not isinstance(value, bool):
         raise OptionError(f"{name} takes True or False, got {value!r}")
+    return value
+
+
+def _vectorize(value: object, name: str) -> Vectorize:
+    if value is None:  # as dask.array.apply_gufunc spells "no"
+        return False
+    if value == "numba":
+        return "numba"
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} takes True, False or 'numba', got {value!r}")
     return value
 
 
@@ -209,25 +220,28 @@ def _core_chunks(value: Any, name: str) -> Any:
 
 
 def _budget(value: object, name: str) -> int | Literal["keep"] | None:
-    """Return bytes, given as a number or as text such as "128 MiB"; "keep" and None are the lowering's to read."""
+    """Return bytes; "keep" and None are the lowering's to read."""
+    return "keep" if value == "keep" else _bytes(value, name, " or 'keep',")
+
+
+def _bytes(value: object, name: str, others: str = "") -> int | None:
+    """Return bytes, given as a number or as text such as "128 MiB"."""
     if value is None:
         return None
-    if value == "keep":
-        return "keep"
-    size = _bytes(value, name)
+    size = _n_bytes(value, name)
     if not size:
-        raise OptionError(f"{name} takes a positive number of bytes, text such as '128 MiB', or 'keep', got {value!r}")
+        raise OptionError(f"{name} takes a positive number of bytes, text such as '128 MiB',{others} got {value!r}")
     return size
 
 
 def _extra_memory(value: object, name: str) -> int:
-    size = _bytes(value, name)
+    size = _n_bytes(value, name)
     if size is None:
         raise OptionError(f"{name} takes a number of bytes, or text such as '128 MiB', got {value!r}")
     return size
 
 
-def _bytes(value: object, name: str) -> int | None:
+def _n_bytes(value: object, name: str) -> int | None:
     return _read_bytes(value) if isinstance(value, str) else _size(value, f"{name} (bytes)")
 
 
@@ -318,13 +332,14 @@ def _kwargs(value: object, name: str) -> dict[str, Any]:
 _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "output_sizes": _size_rules,
     "keepdims": _flag,
-    "vectorize": _flag,
+    "vectorize": _vectorize,
     "kernel_arrays": _kernel_arrays,
     "callback": _callback,
     "core_chunks": _core_chunks,
     "allow_rechunk": _allow_rechunk,
     "budget": _budget,
     "extra_projected_mem": _extra_memory,
+    "block_bytes": _bytes,
     "allow_transfer": _flag,
     "writable": _flag,
     "contiguous": _flag,

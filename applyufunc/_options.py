@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from ._errors import OptionError
-from ._option_values import Callback, CoreChunks, DimMapping, KernelArrays, SizeRule, read_value
+from ._option_values import Callback, CoreChunks, DimMapping, KernelArrays, SizeRule, Vectorize, read_value
 
 __all__ = [
     "CALL_OPTIONS",
@@ -37,12 +37,13 @@ class Options:
     keepdims: Any = False
     output_dtypes: Any = None
     output_sizes: tuple[tuple[str, SizeRule], ...] = ()
-    vectorize: bool = False
+    vectorize: Vectorize = False
     kernel_arrays: KernelArrays | None = None  # None: by the kernel's type
     callback: Callback = "auto"
     core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
     extra_projected_mem: int = 0  # bytes
+    block_bytes: int | None = None  # None: a kernel gets a block whole
     allow_transfer: bool = False
     writable: bool = False
     contiguous: bool = False
@@ -73,13 +74,14 @@ class OptionKeywords(TypedDict, total=False):
     keepdims: bool
     output_dtypes: Any
     output_sizes: Mapping[str, Any] | None
-    vectorize: bool | None
+    vectorize: Vectorize | None
     kernel_arrays: KernelArrays | None
     callback: Callback
     core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
     extra_projected_mem: int | str
+    block_bytes: int | str | None
     allow_transfer: bool
     writable: bool
     contiguous: bool
@@ -130,6 +132,8 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
     made = dataclasses.replace(base, **checked)
     _check_threads(made)
     _check_memory(made)
+    _check_compiled(made)
+    _check_slices(made)
     return made
 
 
@@ -225,6 +229,31 @@ def _check_memory(options: Options) -> None:
             )
     if options.fills_outputs and options.jac == "complex-step":
         raise OptionError("jac='complex-step' is for kernels that return, got fills_outputs=True: give a kernel")
+
+
+def _check_compiled(options: Options) -> None:
+    """Refuse what a loop that Numba compiles has no use for."""
+    if options.vectorize != "numba":
+        return
+    if options.kernel_arrays in ("same", "traced"):
+        raise OptionError(f"vectorize='numba' is for NumPy arrays, got kernel_arrays={options.kernel_arrays!r}")
+    if options.threads != 1:
+        raise OptionError(f"threads={options.threads} spreads a loop in Python, and vectorize='numba' has none")
+
+
+def _check_slices(options: Options) -> None:
+    """Refuse slices for kernels of items, of pieces, and of what a library traces and cuts itself."""
+    if options.block_bytes is None:
+        return
+    if options.vectorize:
+        raise OptionError("block_bytes cuts what a kernel gets at once, which is one item with vectorize: drop either")
+    if options.kernel_arrays == "traced":
+        raise OptionError("block_bytes cuts what a kernel gets at once, and a traced one gets nothing: drop either")
+    if options.core_chunks not in ("merge", "refuse"):
+        raise OptionError(
+            f"block_bytes cuts what a kernel gets at once, and core_chunks={type(options.core_chunks).__name__} has "
+            f"pieces of its own: drop either"
+        )
 
 
 _FOREIGN: Final = {

@@ -1,12 +1,12 @@
 """What a kernel returned, made into the outputs that the signature declares: number, shape, dtype checked, padded.
 
-In: what one call returned, or the list of what every item's call returned. Out: one array per output, loop dims first.
+In: what one call returned, or columns of what every item's call returned. Out: one array per output, loop dims first.
 Knows plans and arrays; calls no kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +15,11 @@ from array_api_compat import is_pydata_sparse_array
 from ._casting import astype, cast, check_range, does_not_cast, family, library_dtype, may_cast, numpy_dtype
 from ._errors import OutputDTypeError, OutputShapeError
 from ._expectation import Expectation
-from ._ownership import Items, copy_of
+from ._items import Column
+from ._ownership import copy_of
 from ._padding import pad
 from ._plan import Operand, Plan, shape_text
-from ._returned import as_array, box, is_object, is_weak, kind_text
+from ._returned import as_array, box, is_object, is_weak, unpack
 from ._typing import Array, DType, Namespace
 
 __all__ = ["broadcast_to", "cast_output", "check_batch", "check_items", "empty_outputs"]
@@ -26,18 +27,15 @@ __all__ = ["broadcast_to", "cast_output", "check_batch", "check_items", "empty_o
 
 def check_batch(returned: Any, expected: Expectation) -> tuple[Array, ...]:
     """Return the outputs of a kernel that took the whole block."""
-    values = _unpack(returned, expected.plan)
+    values = unpack(returned, expected.plan)
     outputs = tuple(_check_output(position, value, expected) for position, value in enumerate(values))
     _check_unknown_sizes(outputs, expected.plan)
     return outputs
 
 
-def check_items(returned: Items, expected: Expectation) -> tuple[Array, ...]:
+def check_items(columns: Sequence[Column], expected: Expectation) -> tuple[Array, ...]:
     """Return the outputs of a kernel that was called once for each loop item."""
-    outputs = tuple(
-        _check_item_values(position, values, expected)
-        for position, values in enumerate(_unpack_items(returned, expected.plan))
-    )
+    outputs = tuple(_check_column(position, column, expected) for position, column in enumerate(columns))
     _check_unknown_sizes(outputs, expected.plan)
     return outputs
 
@@ -72,33 +70,6 @@ def broadcast_to(array: Array, shape: tuple[int, ...], xp: Namespace) -> Array:
     return xp.broadcast_to(array, shape)
 
 
-def _unpack(returned: Any, plan: Plan) -> Sequence[Any]:
-    """Return what the kernel returned as one value per output."""
-    signature = plan.signature
-    if signature.nout == 1 and not signature.always_tuple:
-        if isinstance(returned, tuple):
-            raise OutputShapeError(
-                f"kernel returned a tuple of {len(returned)}, expected one array: the signature {str(signature)!r} "
-                f"has one output"
-            )
-        return (returned,)
-    is_sequence = isinstance(returned, (tuple, list))
-    if not is_sequence or len(returned) != signature.nout:
-        got = f"{kind_text(returned)}{f' of {len(returned)}' if is_sequence else ''}"
-        raise OutputShapeError(
-            f"kernel returned {got}, expected a tuple of {signature.nout}: one array per output of {str(signature)!r}"
-        )
-    return returned  # type: ignore[no-any-return]  # narrowed through is_sequence
-
-
-def _unpack_items(returned: Items, plan: Plan) -> Iterable[Items]:
-    """Return the values of every output, one per item."""
-    is_one = plan.signature.nout == 1 and not plan.signature.always_tuple
-    if is_one and not any(issubclass(kind, tuple) for kind in set(map(type, returned))):
-        return (returned,)
-    return zip(*(_unpack(value, plan) for value in returned), strict=True)
-
-
 def _check_output(position: int, value: Any, expected: Expectation) -> Array:
     """Return one output of a kernel that took the whole block."""
     what, output, dtype = expected.name(position), expected.plan.outputs[position], expected.dtype(position)
@@ -109,10 +80,10 @@ def _check_output(position: int, value: Any, expected: Expectation) -> Array:
     return array if dtype is None else cast_output(array, dtype, what, expected, weak=is_weak(value))
 
 
-def _check_item_values(position: int, values: Items, expected: Expectation) -> Array:
+def _check_column(position: int, column: Column, expected: Expectation) -> Array:
     """Return one output of a kernel that was called once for each item."""
     what, output, dtype = expected.name(position), expected.plan.outputs[position], expected.dtype(position)
-    stacked = box(values) if is_object(dtype) and not output.n_core else _stack(values, position, expected)
+    stacked = box(column.values) if is_object(dtype) and not output.n_core else _stack(column, position, expected)
     if expected.masked and not isinstance(stacked, np.ma.MaskedArray):  # its type must not depend on the data
         stacked = np.ma.MaskedArray(stacked, copy=False)
     array = expected.xp.reshape(stacked, (*_known(expected.plan.loop_shape), *stacked.shape[1:]))
@@ -120,26 +91,27 @@ def _check_item_values(position: int, values: Items, expected: Expectation) -> A
         return array
     kind = numpy_dtype(stacked.dtype).kind
     may_be_weak = kind == "O" or (kind in "iu" and dtype.kind in "iu")
-    return cast_output(array, dtype, what, expected, weak=may_be_weak and _are_weak(values, dtype))
+    return cast_output(array, dtype, what, expected, weak=may_be_weak and _are_weak(column, dtype))
 
 
-def _stack(values: Items, position: int, expected: Expectation) -> Array:
+def _stack(column: Column, position: int, expected: Expectation) -> Array:
     """Stack the items of one output; dtypes promote over all of them, whatever their order."""
     what, output, dtype = expected.name(position), expected.plan.outputs[position], expected.dtype(position)
+    values, kinds = column.values, column.kinds
     if isinstance(values, np.ndarray) and expected.xp is np and not expected.plan.bounds:
         return values  # rows of the core shape: see `collect_items`
-    types = set(map(type, values))
-    if not output.n_core and expected.xp is np and types <= _NUMBERS:
-        return np.asarray(values, _common_dtype(values, [np.dtype(kind) for kind in types - _WEAK], what))
-    if types == {np.ndarray} and expected.xp is np and not expected.plan.bounds and _are_alike(values, output):
+    if not output.n_core and expected.xp is np and kinds <= _NUMBERS:
+        return np.asarray(values, _common_dtype(values, kinds, [np.dtype(kind) for kind in kinds - _WEAK], what))
+    if kinds == {np.ndarray} and expected.xp is np and not expected.plan.bounds and _are_alike(values, output):
         return np.asarray(values)
     if dtype is None and not output.n_core and _are_strings(values, expected.strings):
         return np.asarray(values, expected.strings)
     arrays = [as_array(value, position, expected, place) for place, value in enumerate(values)]
     common = dtype
     if dtype is None:
-        strong = zip(arrays, values, strict=True)
-        common = _common_dtype(values, [array.dtype for array, value in strong if not _has_no_dtype(value)], what)
+        pairs = zip(arrays, values, strict=True)
+        strong = [array.dtype for array, value in pairs if not _has_no_dtype(value)]
+        common = _common_dtype(values, kinds, strong, what)
     return _stack_arrays(arrays, output, dtype, common, what, expected)
 
 
@@ -149,12 +121,12 @@ def _are_alike(arrays: Sequence[Array], output: Operand) -> bool:
     return len(kinds) == 1 and None not in output.core_shape and kinds.pop()[0] == output.core_shape
 
 
-def _common_dtype(values: Sequence[Any], strong: Sequence[DType], what: str) -> np.dtype[Any]:
+def _common_dtype(values: Sequence[Any], kinds: frozenset[type], strong: Sequence[DType], what: str) -> np.dtype[Any]:
     """Return the dtype that holds all items; Python's numbers are weak, as in arithmetic, so far as they fit."""
-    weak = {type(value) for value in values} & _WEAK
+    weak = kinds & _WEAK
     integers = [value for value in values if type(value) is int] if int in weak else []
     if not strong:
-        kinds = weak or {float}  # all are the constant `numpy.ma.masked`, whose dtype is float
+        kinds = weak or frozenset({float})  # all are the constant `numpy.ma.masked`, whose dtype is float
         return _integer_dtype(integers) if kinds == {int} else np.result_type(*map(np.dtype, kinds))
     dtypes = {numpy_dtype(dtype) for dtype in strong}
     try:
@@ -341,9 +313,13 @@ def _has_no_dtype(value: object) -> bool:
     return type(value) in _WEAK or value is np.ma.masked
 
 
-def _are_weak(values: Items, dtype: np.dtype[Any]) -> bool:
+def _are_weak(column: Column, dtype: np.dtype[Any]) -> bool:
     """Tell items that cast to an integer dtype as far as their values do, since nobody chose another."""
-    return not isinstance(values, np.ndarray) and all(is_weak(value) or _casts(value, dtype) for value in values)
+    if isinstance(column.values, np.ndarray):
+        return False
+    if column.kinds <= _NUMBERS:
+        return all(kind in (bool, int) or may_cast(np.dtype(kind), dtype) for kind in column.kinds)
+    return all(is_weak(value) or _casts(value, dtype) for value in column.values)
 
 
 def _casts(value: Any, dtype: np.dtype[Any]) -> bool:

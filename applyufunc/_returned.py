@@ -16,10 +16,10 @@ from array_api_compat import array_namespace, device
 from ._casting import cast, is_array
 from ._errors import OutputRangeError, OutputShapeError, TransferError
 from ._expectation import Expectation
-from ._plan import shape_text
+from ._plan import Plan, shape_text
 from ._typing import Array, Shape
 
-__all__ = ["as_array", "box", "is_object", "is_weak", "kind_text"]
+__all__ = ["as_array", "box", "is_object", "is_weak", "kind_text", "unpack"]
 
 
 def as_array(value: Any, position: int, expected: Expectation, place: int | None = None) -> Array:
@@ -52,6 +52,25 @@ def box(values: Sequence[Any]) -> Array:
     for place, value in enumerate(values):
         stacked[place] = value
     return stacked
+
+
+def unpack(returned: Any, plan: Plan) -> Sequence[Any]:
+    """Return what the kernel returned as one value per output."""
+    signature = plan.signature
+    if signature.nout == 1 and not signature.always_tuple:
+        if isinstance(returned, tuple):
+            raise OutputShapeError(
+                f"kernel returned a tuple of {len(returned)}, expected one array: the signature {str(signature)!r} "
+                f"has one output"
+            )
+        return (returned,)
+    is_sequence = isinstance(returned, (tuple, list))
+    if not is_sequence or len(returned) != signature.nout:
+        got = f"{kind_text(returned)}{f' of {len(returned)}' if is_sequence else ''}"
+        raise OutputShapeError(
+            f"kernel returned {got}, expected a tuple of {signature.nout}: one array per output of {str(signature)!r}"
+        )
+    return returned  # type: ignore[no-any-return]  # narrowed through is_sequence
 
 
 def is_object(dtype: np.dtype[Any] | None) -> bool:

@@ -19,7 +19,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ._expectation import Expectation
-from ._ownership import Items, collect_items
+from ._items import Column, collect_items
+from ._typing import Array
 
 __all__ = ["SharedItems", "collect_in_threads", "hold_on_threads"]
 
@@ -84,9 +85,9 @@ class SharedItems:
             self._end, self._error = place, error
 
 
-def collect_in_threads(function: Callable[..., Any], items: SharedItems, expected: Expectation) -> Items:
+def collect_in_threads(function: Callable[..., Any], items: SharedItems, expected: Expectation) -> tuple[Column, ...]:
     """Return what the function returned for each item; the calling thread does its share."""
-    collected = _Collected(items.n_items)
+    collected = [_Collected(items.n_items) for _ in expected.plan.outputs]
 
     def work() -> None:
         while (batch := items.take()) is not None:
@@ -101,7 +102,7 @@ def collect_in_threads(function: Callable[..., Any], items: SharedItems, expecte
         items.fail(0, error)
         raise
     items.check()
-    return collected.items()
+    return tuple(each.column() for each in collected)
 
 
 @contextmanager
@@ -134,45 +135,53 @@ def _work_held(work: Callable[[], None]) -> None:
 
 
 def _run_batch(
-    function: Callable[..., Any], batch: _Batch, items: SharedItems, expected: Expectation, collected: _Collected
+    function: Callable[..., Any],
+    batch: _Batch,
+    items: SharedItems,
+    expected: Expectation,
+    collected: Sequence[_Collected],
 ) -> None:
     start, args = batch
     rest = iter(args)
     try:
         returned = starmap(function, items.wanted(start, rest))
-        collected.put(start, collect_items(returned, expected, len(args)))
+        for each, column in zip(collected, collect_items(returned, expected, len(args)), strict=True):
+            each.put(start, column)
     except BaseException as error:  # noqa: BLE001  # the calling thread raises it
         items.fail(start + len(args) - 1 - length_hint(rest), error)
 
 
 class _Collected:
-    """What batches gave: rows of one array where they are alike, lists elsewhere."""
+    """What batches gave for one output: rows of one array where they are alike, lists elsewhere."""
 
     def __init__(self, n_items: int) -> None:
         self._n_items = n_items
         self._rows: np.ndarray[Any, Any] | None = None
-        self._parts: dict[int, Items | slice] = {}  # by place; a slice: in the rows
+        self._parts: dict[int, Sequence[Any] | slice] = {}  # by place; a slice: in the rows
+        self._kinds: set[type] = set()
         self._lock = threading.Lock()
 
-    def put(self, start: int, items: Items) -> None:
+    def put(self, start: int, column: Column) -> None:
         """Keep what the batch that starts at a place of the loop gave."""
-        part = slice(start, start + len(items))
-        rows = self._rows_like(items)
+        part = slice(start, start + len(column.values))
+        rows = self._rows_like(column.values)
         if rows is None:
-            self._parts[start] = items
+            self._parts[start] = column.values
         else:
-            rows[part] = items
+            rows[part] = column.values
             self._parts[start] = part
+        self._kinds |= column.kinds
 
-    def items(self) -> Items:
+    def column(self) -> Column:
         """Return what all batches gave, in the order of the loop."""
-        rows = self._rows
+        rows, kinds = self._rows, frozenset(self._kinds)
         if rows is not None and all(isinstance(part, slice) for part in self._parts.values()):
-            return rows
+            return Column(rows, kinds)
         parts = (self._parts[start] for start in sorted(self._parts))
-        return [value for part in parts for value in (rows[part] if isinstance(part, slice) else part)]  # type: ignore[index]  # it has rows
+        values = [value for part in parts for value in (rows[part] if isinstance(part, slice) else part)]  # type: ignore[index]  # it has rows
+        return Column(values, kinds)
 
-    def _rows_like(self, items: Items) -> np.ndarray[Any, Any] | None:
+    def _rows_like(self, items: Sequence[Any] | Array) -> np.ndarray[Any, Any] | None:
         """Return the array for all rows, made for the first that come; None where these items are not like them."""
         if type(items) is not np.ndarray:
             return None

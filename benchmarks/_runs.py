@@ -37,7 +37,15 @@ CaseName: TypeAlias = tuple[str, str]
 
 Results: TypeAlias = Mapping[CaseName, CaseResults]
 
-FAMILIES: Final = ("dask_graphs", "dask_chunks", "dask_reductions", "jax_calls", "labelled_calls")
+FAMILIES: Final = (
+    "numpy_loops",
+    "numpy_blocks",
+    "dask_graphs",
+    "dask_chunks",
+    "dask_reductions",
+    "jax_calls",
+    "labelled_calls",
+)
 """Modules beside this one, in the order in which the documentation shows them."""
 
 FAR_BEHIND: Final = 3  # times the seconds of the fastest

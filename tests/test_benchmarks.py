@@ -93,7 +93,7 @@ def test_picture_has_a_row_for_every_case(tmp_path: Path) -> None:
 
 
 def test_unknown_case_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no family and no case 'C7'; the families are dask_graphs, "):
+    with pytest.raises(ValueError, match="there is no family and no case 'C7'; the families are numpy_loops, "):
         select(["C1", "C7"])
 
 

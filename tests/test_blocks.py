@@ -60,6 +60,15 @@ def test_a_vectorized_loop_gives_core_dims_only():
     assert [(x.tolist(), y) for x, y in calls] == [([0, 1, 2], 7), ([3, 4, 5], 8)]
 
 
+def test_items_are_views_and_what_does_not_vary_is_the_same_one_for_all():
+    x, y, z = np.ones((2, 3, 4)), np.ones(4), np.ones((3, 2))
+    calls = seen("(n),(n),(m)->()", x, y, z, vectorize=True, result=0.0)
+    assert len(calls) == 6
+    assert all(np.shares_memory(item, array) for items in calls for item, array in zip(items, (x, y, z), strict=True))
+    assert all(items[1] is calls[0][1] for items in calls)
+    assert not any(item.flags.writeable for items in calls for item in items)
+
+
 def test_items_without_core_dims_are_scalars_or_the_objects_themselves():
     thing = {"a": 1}
     objects = np.empty(1, object)

@@ -45,6 +45,52 @@ def test_items_of_several_outputs_are_kept_apart():
     assert [result.tolist() for result in results] == [(2 * ROWS).tolist(), (2 * ROWS[:, :2]).tolist()]
 
 
+FORMS_OF_SEVERAL = {
+    "scalars": lambda x: (x[0], x.sum()),
+    "rows": lambda x: (x * 2, x[:2] + 1),
+    "a row and a scalar": lambda x: (x * 2, x[0]),
+    "three": lambda x: (x * 2, x[0], x[:2]),
+    "a list": lambda x: [x * 2, x[0]],
+    "Python's numbers": lambda x: (float(x[0]), int(x[1])),
+}
+
+
+@pytest.mark.parametrize("odd", [None, 0, 2, 3])
+@pytest.mark.parametrize("form", FORMS_OF_SEVERAL)
+def test_several_outputs_are_those_of_a_plain_loop_though_one_item_is_not_like_the_others(form, odd):
+    alike = FORMS_OF_SEVERAL[form]
+
+    def kernel(x):
+        values = alike(x)
+        if odd is not None and x[0] == ROWS[odd, 0]:
+            return [values[0], np.asarray(values[1], "f4"), *values[2:]]
+        return values
+
+    sample = alike(ROWS[0])
+    dims = ",".join(f"({len(part) if np.ndim(part) else ''})" for part in sample)
+    results = runner(kernel, f"(3)->{dims}", vectorize=True)(ROWS)
+    for result, *parts in zip(results, *map(alike, ROWS), strict=True):
+        np.testing.assert_array_equal(result, np.stack(parts))
+        dtypes = [np.asarray(part).dtype for part in parts]
+        assert odd is not None or result.dtype == np.result_type(*dtypes)
+
+
+@pytest.mark.parametrize("returned", [(1.0,), (1.0, 2.0, 3.0), 1.0, "ab", np.ones(2)])
+@pytest.mark.parametrize("place", [0, 2])
+def test_wrong_number_of_outputs_names_the_item(returned, place):
+    kernel = lambda x: returned if x[0] == ROWS[place, 0] else (1.0, 2.0)
+    with pytest.raises(au.OutputShapeError, match="expected a tuple of 2") as caught:
+        runner(kernel, "(n)->(),()", vectorize=True)(ROWS)
+    assert f"(item {place})" in caught.value.__notes__[0]
+
+
+def test_tuple_for_one_output_names_the_item():
+    kernel = lambda x: (1.0, 2.0) if x[0] == ROWS[2, 0] else 1.0
+    with pytest.raises(au.OutputShapeError, match="kernel returned a tuple of 2, expected one array") as caught:
+        runner(kernel, "(n)->()", vectorize=True)(ROWS)
+    assert "(item 2)" in caught.value.__notes__[0]
+
+
 def test_items_in_the_same_container_are_kept_apart():
     outputs = [np.zeros(3), [0.0, 0.0]]
 

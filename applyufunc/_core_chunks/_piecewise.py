@@ -361,7 +361,7 @@ def _part_kernel(kernel: Kernel, func: KernelFunction, part: str) -> Kernel:
         kernel,
         func=func,
         name=f"{kernel.name} ({part})",
-        vectorize=kernel.vectorize and not is_batch,
+        vectorize=False if is_batch else kernel.vectorize,
         thread_safe=True,
         token=None if kernel.token is None else f"{kernel.token}, {part}",
         home=None,

@@ -25,7 +25,7 @@ from ._callback import call_back, call_on_shards, find_route, is_gathered
 from ._direct import call_directly, common_device, is_concrete, is_spread, lend, untraced
 from ._dtypes import canonical, default_dtype, narrow, narrowing_texts
 from ._entry import convert
-from ._traced import trace
+from ._traced import check_whole, trace
 
 __all__ = [
     "as_block",
@@ -95,6 +95,7 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
     """Say that the kernel gets the whole arrays, directly, traced, or in a callback."""
     if traces(call.kernel):
+        check_whole(call)
         return in_one_block(call.plan, call.runner.array_positions, "traced", _warnings(call))
     if is_concrete(arrays):
         common_device(arrays, call.runner)

@@ -17,6 +17,7 @@ import numpy as np
 from ..._blocks import BlockRunner, is_constant
 from ..._expectation import Expectation
 from ..._results import check_batch
+from ..._slices import Cut
 from ..._typing import Array, Shape
 from ._direct import refuse_mask
 
@@ -32,10 +33,15 @@ class Filler:
     arrange: Callable[[Sequence[Array]], Sequence[Any]] | None  # makes arguments of blocks; None: blocks are arguments
     function: Callable[..., Any] | None  # None: it takes more than to call it, such as a loop
     is_ufunc: bool  # whether NumPy's own `out` gives the declared dtypes
+    cuts: Sequence[Cut]  # slices in which the kernel gets blocks; none, where it gets them whole
     is_single: bool  # whether the kernel returns its only output, and no tuple
 
     def __call__(self, blocks: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Fill `outputs` with what the kernel returns for one block of each array argument."""
+        if self.cuts:
+            for cut, values in self.runner.run_slices(blocks, self.cuts):
+                self._copy(values, [output[cut] for output in outputs])
+            return
         if self.function is None:
             self._copy(self.runner(*blocks), outputs)
             return
@@ -73,7 +79,7 @@ def make_filler(runner: BlockRunner, blocks: Sequence[Array]) -> Filler:
     function = runner.function(expected) if _is_called_as_it_is(runner, expected) else None
     is_ufunc = function is not None and _is_plain_ufunc(runner, blocks)
     is_single = runner.signature.nout == 1 and not runner.signature.always_tuple
-    return Filler(runner, expected, arrange, function, is_ufunc, is_single)
+    return Filler(runner, expected, arrange, function, is_ufunc, runner.cuts(blocks), is_single)
 
 
 def _aligned_shapes(runner: BlockRunner, expected: Expectation) -> tuple[Shape | None, ...]:

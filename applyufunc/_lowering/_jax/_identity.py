@@ -60,7 +60,7 @@ def _kernel_identity(kernel: Kernel) -> Any:
     """Return the caller's own word for the function, else which object it is, and how it is called."""
     function = _identity_of(kernel.func) if kernel.token is None else ("token", kernel.token)
     arrays = kernel.arrays, kernel.arrays_by_type, kernel.writable, kernel.compute_dtype
-    how = kernel.vectorize, kernel.is_filling, kernel.contiguous
+    how = kernel.vectorize, kernel.is_filling, kernel.contiguous, kernel.block_bytes
     return function, kernel.name, how, arrays, kernel.thread_safe, kernel.threads
 
 

@@ -28,7 +28,7 @@ from ..._plan import Plan
 from ..._typing import Array, Staged
 from ._derivatives import Run, differentiable
 
-__all__ = ["trace"]
+__all__ = ["check_whole", "trace"]
 
 
 def trace(call: Call, arrays: Sequence[Array], run: Run) -> tuple[Array, ...]:
@@ -36,6 +36,7 @@ def trace(call: Call, arrays: Sequence[Array], run: Run) -> tuple[Array, ...]:
 
     `run` is for the calls of its derivative kernels.
     """
+    check_whole(call)
     function: Staged = partial(_run, call)
     derivatives = find_derivatives(call)
     with _explained(call):
@@ -43,6 +44,15 @@ def trace(call: Call, arrays: Sequence[Array], run: Run) -> tuple[Array, ...]:
             _check_rules(call, derivatives)
             function = differentiable(function, _with_dtypes(call.runner, function, arrays), derivatives, run)
         return function(*map(jnp.asarray, arrays))
+
+
+def check_whole(call: Call) -> None:
+    """Refuse to cut what is not there when the kernel is called."""
+    if call.kernel.block_bytes is not None:
+        raise OptionError(
+            f"block_bytes cuts what a kernel gets at once, and kernel {call.kernel.name!r} is traced by JAX: drop it, "
+            f"or pass kernel_arrays='numpy'"
+        )
 
 
 def _run(call: Call, *arrays: Array) -> tuple[Array, ...]:
