@@ -136,7 +136,7 @@ def _growth_rows(what: Growth, curves: Curves) -> Iterator[list[str]]:
     for place, (way, curve) in enumerate(curves.items()):
         (least, first), (most, last) = curve[0], curve[-1]
         label = f"**{what.cost}**, by {what.size}" if place == 0 else ""
-        yield [label, way, f"{least:,}", f"{most:,}", f"{first:.2g}", f"{last:.2g}", f"{slope(curve):.2f}"]
+        yield [label, way, f"{least:,}", f"{most:,}", f"{first:.2g}", f"{last:.2g}", f"{slope(curve):z.2f}"]
 
 
 def _number(value: float) -> str:

@@ -143,7 +143,7 @@ def _draw_curves(axes: Any, what: Growth, curves: Curves, styles: Styles) -> Non
     for way, curve in curves.items():
         colour, marker = styles[_look(way)]
         axes.plot(*zip(*curve, strict=True), marker=marker, color=colour, markersize=4)
-        axes.annotate(f" {slope(curve):.2f}", curve[-1], color=colour, va="center")
+        axes.annotate(f" {slope(curve):z.2f}", curve[-1], color=colour, va="center")
 
 
 def _legend(styles: Styles) -> list[Line2D]:

@@ -1,1 +1,1 @@
-"""The benchmarks as `asv` finds them: a package of its own, since asv imports all modules of the one that it is given."""
+"""The benchmarks as asv finds them, in a package of their own, since asv imports every module of one."""

@@ -1,4 +1,4 @@
-"""A class for every family that can run, made of its cases and ways: `asv run` measures what `python -m benchmarks` does.
+"""A class for every family that can run, made of its cases and ways: asv measures what `python -m benchmarks` does.
 
 Nothing is said here that a family says. With APPLYUFUNC_SMALL_BENCHMARKS in the environment, the arrays are small.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 sys.path.append(str(Path(__file__).parents[2]))  # at the end: applyufunc is the one that is installed
 
 from benchmarks._families import family, installed
 from benchmarks._machine import limit_threads
+
+if TYPE_CHECKING:
+    from benchmarks._family import Figures
 
 __all__ = ["FamilyBenchmark", "make_classes"]
 
@@ -26,6 +29,7 @@ class FamilyBenchmark:
     name: ClassVar[str]
     params: ClassVar[tuple[list[str], list[str]]]
     param_names = ("case", "way")
+    unit = "seconds"  # of what is tracked
     timeout = 600  # seconds
     is_small = "APPLYUFUNC_SMALL_BENCHMARKS" in os.environ
 
@@ -36,19 +40,16 @@ class FamilyBenchmark:
 
     def track_seconds(self, case: str, way: str) -> float:
         """Return the seconds from the call to the values."""
-        return self._measured(case, way).figures.seconds
+        return self._measured(case, way).seconds
 
     def peakmem_run(self, case: str, way: str) -> None:
         """Do the same, for the most memory that the process has."""
         self._measured(case, way)
 
-    def _measured(self, case: str, way: str) -> Any:
-        from benchmarks._runs import Run, measured
+    def _measured(self, case: str, way: str) -> Figures:
+        from benchmarks._runs import Run, measured  # and with them NumPy, whose threads are limited by then
 
-        return measured(Run(self.name, case, way, quick=self.is_small))
-
-
-FamilyBenchmark.track_seconds.unit = "seconds"
+        return measured(Run(self.name, case, way, quick=self.is_small)).figures
 
 
 def make_classes() -> dict[str, type[FamilyBenchmark]]:
