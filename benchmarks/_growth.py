@@ -49,6 +49,7 @@ def declared() -> Mapping[str, Growth]:
 def points(name: str, way: str, quick: bool) -> Points:
     """Measure one way in this process, at sizes as far as it goes within seconds; three sizes if quick."""
     what = declared()[name]
+    what.measure(what.ways(what.sizes[0])[way])  # for what is imported or cached at the first call
     found: list[tuple[int, float]] = []
     for size in what.sizes[:3] if quick else what.sizes:
         begin = time.perf_counter()

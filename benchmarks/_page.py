@@ -69,9 +69,16 @@ def growth_table(grown: Grown) -> str:
     return _aligned([header, *rows])
 
 
-_ALT: Final = "For every case on {}, how many times the seconds and the peak memory of applyufunc the other ways take."
+_ALT: Final = "{}: how many times what applyufunc takes the other ways take, in every case."
 _GROWTH_ALT: Final = "How seconds and bytes grow with blocks, elements and arguments, for applyufunc and other ways."
-_LIBRARIES: Final = {"dask": "Dask", "jax": "JAX", "numpy": "NumPy", "torch": "PyTorch", "labelled": "xarray"}
+_LIBRARIES: Final = {
+    "dask": "Dask",
+    "imports": "Importing",
+    "jax": "JAX",
+    "labelled": "xarray",
+    "numpy": "NumPy",
+    "torch": "PyTorch",
+}
 _PACKAGES: Final = ("numpy", "dask", "jax", "torch", "xarray", "array-api-extra", "applyufunc")
 
 _WORDS: Final = ("case", "way", "what")

@@ -28,12 +28,21 @@ __all__ = ["draw", "draw_growth"]
 OWN: Final = "the library's own function"
 OWN_NAMES: Final = ("da.", "jnp.", "np.", "torch.", "xr.")  # what the names of such functions begin with
 
+Measure: TypeAlias = Callable[[Figures], float]
+
 Styles: TypeAlias = Mapping[str, tuple[str, str]]
 """Colour and marker of each way, in the order of the legend."""
 
 # Colours of Okabe and Ito, told apart with any colour vision, and shapes too.
 FIXED: Final[Styles] = {OURS: ("0.35", ""), OWN: ("#009E73", "^"), KERNEL: ("#000000", "D")}
-OTHERS: Final = (("#D55E00", "o"), ("#0072B2", "s"), ("#CC79A7", "P"), ("#E69F00", "v"), ("#56B4E9", "X"))
+OTHERS: Final = (
+    ("#D55E00", "o"),
+    ("#0072B2", "s"),
+    ("#CC79A7", "P"),
+    ("#E69F00", "v"),
+    ("#56B4E9", "X"),
+    ("#F0E442", "p"),
+)
 
 LITTLE: Final = 16 << 20  # bytes; what is less tells nothing of arrays, and would be divided by
 
@@ -44,24 +53,27 @@ def draw(path: Path, of: str, results: Results) -> None:
     groups = [(title, cases) for title, cases in groups if cases]
     styles = _styles(way for _, cases in groups for ways in cases.values() for way in ways)
     n_rows = [len(cases) for _, cases in groups]
-    with _figure(path, styles, height=1.6 + 0.27 * sum(n_rows)) as figure:
-        panels = figure.subplots(len(groups), 2, sharex="col", sharey="row", height_ratios=n_rows, squeeze=False)
-        for (title, cases), (left, right) in zip(groups, panels, strict=True):
-            _draw_panel(left, cases, lambda figures: figures.seconds, styles)
-            _draw_panel(right, cases, lambda figures: max(figures.peak, LITTLE), styles)
-            left.set_title(title.replace("`", ""))
-            left.set_yticks(range(len(cases)), [_label(*each) for each in cases.items()])
-            left.set_ylim(len(cases) - 0.5, -0.5)
-        for axes, what in zip(panels[-1], ("seconds", "peak memory"), strict=True):
+    measures = _measures([cases for _, cases in groups])
+    layout: Any = {"sharex": "col", "sharey": "row", "height_ratios": n_rows, "squeeze": False}
+    with _figure(path, height=1.6 + 0.27 * sum(n_rows)) as figure:
+        panels = figure.subplots(len(groups), len(measures), **layout)
+        for (title, cases), row in zip(groups, panels, strict=True):
+            for axes, measure in zip(row, measures.values(), strict=True):
+                _draw_panel(axes, cases, measure, styles)
+            row[0].set_title(title.replace("`", ""))
+            row[0].set_yticks(range(len(cases)), [_label(*each) for each in cases.items()])
+            row[0].set_ylim(len(cases) - 0.5, -0.5)
+        for axes, what in zip(panels[-1], measures, strict=True):
             axes.set_xlabel(f"{what}, times ours")
             _set_ticks(axes)
+        figure.legend(handles=_legend(styles), loc="outside upper center", ncols=5, frameon=False)
 
 
 def draw_growth(path: Path, grown: Grown) -> None:
-    """Write the picture of all that grows, with both axes logarithmic, and every slope beside its curve's end."""
+    """Write the picture of all that grows, with both axes logarithmic, and the slope of every curve."""
     styles = _styles(way for curves in grown.values() for way in curves)
     n_rows = math.ceil(len(grown) / 2)
-    with _figure(path, styles, height=0.8 + 2.6 * n_rows) as figure:
+    with _figure(path, height=2.8 * n_rows) as figure:
         panels = list(figure.subplots(n_rows, 2, squeeze=False).flat)
         for (name, curves), axes in zip(grown.items(), panels, strict=False):
             _draw_curves(axes, declared()[name], curves, styles)
@@ -72,6 +84,14 @@ def draw_growth(path: Path, grown: Grown) -> None:
 
 def _computed(name: str, results: Results) -> dict[str, CaseResults]:
     return {case: ways for (of, case), ways in results.items() if of == name and ways[OURS].compute > 0}
+
+
+def _measures(groups: Iterable[Mapping[str, CaseResults]]) -> Mapping[str, Measure]:
+    """Return what the panels of a row are about: memory only where a way took any that tells something."""
+    measures: dict[str, Measure] = {"seconds": lambda figures: figures.seconds}
+    if any(figures.peak > LITTLE for cases in groups for ways in cases.values() for figures in ways.values()):
+        measures["peak memory"] = lambda figures: max(figures.peak, LITTLE)
+    return measures
 
 
 def _styles(ways: Iterable[str]) -> Styles:
@@ -89,18 +109,17 @@ def _look(way: str) -> str:
 
 
 @contextmanager
-def _figure(path: Path, styles: Styles, height: float) -> Iterator[Figure]:
-    """Make a figure with a legend, and write it."""
+def _figure(path: Path, height: float) -> Iterator[Figure]:
+    """Make a figure, and write it when all is drawn."""
     settings: Any = {"font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left", "svg.hashsalt": "applyufunc"}
     with mpl.rc_context(settings):
         figure = Figure(figsize=(8.6, height), layout="constrained")
         FigureCanvasSVG(figure)
         yield figure
-        figure.legend(handles=_legend(styles), loc="outside upper center", ncols=5, frameon=False)
         figure.savefig(path, metadata={"Date": None})
 
 
-def _draw_panel(axes: Any, cases: dict[str, CaseResults], of: Callable[[Figures], float], styles: Styles) -> None:
+def _draw_panel(axes: Any, cases: dict[str, CaseResults], of: Measure, styles: Styles) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.axvline(1, color=FIXED[OURS][0], linewidth=1.5, zorder=1)
@@ -127,9 +146,8 @@ def _set_ticks(axes: Any) -> None:
 
 def _label(case: str, ways: CaseResults) -> str:
     ours = ways[OURS]
-    if ours.overhead is not None:
-        return f"{case}   {ours.seconds * 1e6:.2g} µs"
-    return f"{case}   {ours.seconds:.2g} s, {ours.peak / 2**20:,.0f} MiB"
+    seconds = f"{ours.seconds:.2g} s" if ours.seconds >= 1e-3 else f"{ours.seconds * 1e6:.2g} µs"
+    return f"{case}   {seconds}{f', {ours.peak / 2**20:,.0f} MiB' if ours.peak else ''}"
 
 
 def _draw_curves(axes: Any, what: Growth, curves: Curves, styles: Styles) -> None:
@@ -142,8 +160,9 @@ def _draw_curves(axes: Any, what: Growth, curves: Curves, styles: Styles) -> Non
     axes.spines[["top", "right"]].set_visible(False)
     for way, curve in curves.items():
         colour, marker = styles[_look(way)]
-        axes.plot(*zip(*curve, strict=True), marker=marker, color=colour, markersize=4)
-        axes.annotate(f" {slope(curve):z.2f}", curve[-1], color=colour, va="center")
+        label = f"{way}, slope {slope(curve):z.2f}"
+        axes.plot(*zip(*curve, strict=True), marker=marker, color=colour, markersize=4, label=label)
+    axes.legend(fontsize="small", frameon=False)
 
 
 def _legend(styles: Styles) -> list[Line2D]:

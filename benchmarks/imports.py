@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -50,4 +51,6 @@ BARS: Final = _bars()
 def _import(module: str, n_times: int) -> tuple[Any, ...]:
     """Return the seconds that an import took, each time in a process of its own."""
     command = [sys.executable, "-c", PROGRAM.format(module)]
-    return tuple(float(subprocess.check_output(command)) for _ in range(n_times))
+    # Who installs a package has its bytecode; here the first process may have to write it.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return tuple(float(subprocess.check_output(command, env=environment)) for _ in range(n_times))
