@@ -6,7 +6,6 @@ Drawn without a display; only here is matplotlib imported.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,14 +71,11 @@ def draw(path: Path, of: str, results: Results) -> None:
 def draw_growth(path: Path, grown: Grown) -> None:
     """Write the picture of all that grows, with both axes logarithmic, and the slope of every curve."""
     styles = _styles(way for curves in grown.values() for way in curves)
-    n_rows = math.ceil(len(grown) / 2)
-    with _figure(path, height=2.8 * n_rows) as figure:
-        panels = list(figure.subplots(n_rows, 2, squeeze=False).flat)
-        for (name, curves), axes in zip(grown.items(), panels, strict=False):
+    with _figure(path, height=2 * len(grown)) as figure:
+        panels = figure.subplots(len(grown), 1, squeeze=False)
+        for (name, curves), (axes,) in zip(grown.items(), panels, strict=True):
             _draw_curves(axes, declared()[name], curves, styles)
             axes.set_title(name)
-        for axes in panels[len(grown) :]:
-            axes.set_axis_off()
 
 
 def _computed(name: str, results: Results) -> dict[str, CaseResults]:
@@ -147,7 +143,7 @@ def _set_ticks(axes: Any) -> None:
 def _label(case: str, ways: CaseResults) -> str:
     ours = ways[OURS]
     seconds = f"{ours.seconds:.2g} s" if ours.seconds >= 1e-3 else f"{ours.seconds * 1e6:.2g} µs"
-    return f"{case}   {seconds}{f', {ours.peak / 2**20:,.0f} MiB' if ours.peak else ''}"
+    return f"{case}   {seconds}{f', {ours.peak / 2**20:,.0f} MiB' if ours.peak >= 2**20 else ''}"
 
 
 def _draw_curves(axes: Any, what: Growth, curves: Curves, styles: Styles) -> None:
@@ -162,7 +158,7 @@ def _draw_curves(axes: Any, what: Growth, curves: Curves, styles: Styles) -> Non
         colour, marker = styles[_look(way)]
         label = f"{way}, slope {slope(curve):z.2f}"
         axes.plot(*zip(*curve, strict=True), marker=marker, color=colour, markersize=4, label=label)
-    axes.legend(fontsize="small", frameon=False)
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
 
 
 def _legend(styles: Styles) -> list[Line2D]:
