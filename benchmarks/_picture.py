@@ -75,7 +75,7 @@ def draw_growth(path: Path, grown: Grown) -> None:
         panels = figure.subplots(len(grown), 1, squeeze=False)
         for (name, curves), (axes,) in zip(grown.items(), panels, strict=True):
             _draw_curves(axes, declared()[name], curves, styles)
-            axes.set_title(name)
+            axes.set_title(f"{name}: {declared()[name].cost}")
 
 
 def _computed(name: str, results: Results) -> dict[str, CaseResults]:
@@ -150,7 +150,6 @@ def _draw_curves(axes: Any, what: Growth, curves: Curves, styles: Styles) -> Non
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel(what.size)
-    axes.set_ylabel(what.cost)
     axes.grid(color="0.9")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -203,7 +203,7 @@ def test_growth_is_drawn_and_told_with_its_slopes(tmp_path: Path) -> None:
     curves = {OURS: ((10, 0.5), (100, 0.5), (1000, 0.5)), "apply_gufunc": ((10, 0.01), (100, 0.1), (1000, 1.0))}
     picture = tmp_path / "picture.svg"
     draw_growth(picture, {"Dask, build": curves})
-    assert "<!-- seconds to build a graph -->" in picture.read_text()
+    assert "<!-- Dask, build: seconds to build a graph -->" in picture.read_text()
     assert growth_table({"Dask, build": curves}).splitlines()[2:] == [
         "| **seconds to build a graph**, by blocks | applyufunc | 10 | 1,000 | 0.5 | 0.5 | 0.00 |",
         "|  | apply_gufunc | 10 | 1,000 | 0.01 | 1 | 1.00 |",
