@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -12,15 +13,17 @@ import xarray as xr
 
 import applyufunc as au
 
-from ._calls import measure
-from ._family import KERNEL, OURS, Bar, Case, CaseResults, Way, Ways
+from ._calls import Call, measure_call
+from ._family import KERNEL, OURS, Bar, Case, CaseResults, Ways
 
-__all__ = ["BARS", "CASES", "TITLE", "measure"]
+__all__ = ["BARS", "CASES", "TITLE", "WAYS", "measure"]
 
 TITLE: Final = "Calls on labelled arrays"
 
 ALONE: Final = "xarray.apply_ufunc"
 WITHOUT: Final = "applyufunc, no labels"
+
+WAYS: Final = (OURS, ALONE, WITHOUT, KERNEL)
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -28,42 +31,46 @@ Calls: TypeAlias = Mapping[str, tuple[Function, Sequence[Any]]]
 
 
 def batch(quick: bool) -> Ways:
-    """20 calls of the dot products of 100 pairs of 8, `(n),(n)->()`, where nothing counts but the call itself."""
+    """The dot products of 100 pairs of 8, `(n),(n)->()`, where nothing counts but the call itself."""
     x, y = _arrays()
     call = au.gufunc("(n),(n)->()", output_dtypes=float)(_dot)
     alone = _alone(_dot, [["n"], ["n"]])
     plain = [x.values, y.values]
-    ways: Calls = {OURS: (call, [x, y]), ALONE: (alone, [x, y]), WITHOUT: (call, plain), KERNEL: (_dot, plain)}
-    return _ways(ways, 1 if quick else 20)
+    ways: Calls = {OURS: (call, [x, y]), ALONE: (alone, [x, y]), WITHOUT: (call, plain)}
+    return _ways(ways, partial(_dot, *plain))
 
 
 def items(quick: bool) -> Ways:
-    """2 calls of the dot product of 8 numbers for each of 100 items, with `vectorize=True`."""
+    """The dot product of 8 numbers for each of 100 items, with `vectorize=True`."""
     x, y = _arrays()
     call = au.gufunc("(n),(n)->()", output_dtypes=float, vectorize=True)(np.dot)
     alone = _alone(np.dot, [["n"], ["n"]], vectorize=True, output_dtypes=[float])
     ways: Calls = {OURS: (call, [x, y]), ALONE: (alone, [x, y]), WITHOUT: (call, [x.values, y.values])}
-    return _ways(ways, 1 if quick else 2)
+    return _ways(ways, partial(_dot, x.values, y.values))
 
 
 def dataset(quick: bool) -> Ways:
-    """2 calls of anomalies, `(n)->(n)`, of 10 variables of 100 x 8."""
+    """Anomalies, `(n)->(n)`, of 10 variables of 100 x 8."""
     x, _ = _arrays()
     variables = xr.Dataset({f"v{place}": x + place for place in range(10)})
     call = au.gufunc("(n)->(n)", output_dtypes=float)(_anomaly)
     alone = _alone(_anomaly, [["n"]], output_core_dims=[["n"]])
     ways: Calls = {OURS: (call, [variables]), ALONE: (alone, [variables])}
-    return _ways(ways, 1 if quick else 2)
+    values = [variable.values for variable in variables.values()]
+    return _ways(ways, lambda: tuple(map(_anomaly, values)))
 
 
 def lazy(quick: bool) -> Ways:
-    """2 calls of the dot products of 100 pairs of 8, in 4 chunks of Dask, built and computed."""
+    """The dot products of 100 pairs of 8, in 4 chunks of Dask, built and computed."""
     x, y = (array.chunk(x=25) for array in _arrays())
     call = au.gufunc("(n),(n)->()", output_dtypes=float)(_dot)
     alone = _alone(_dot, [["n"], ["n"]], dask="parallelized", output_dtypes=[float])
     ways: Calls = {OURS: (call, [x, y]), ALONE: (alone, [x, y]), WITHOUT: (call, [x.data, y.data])}
-    return _ways({name: (_computed(function), args) for name, (function, args) in ways.items()}, 1 if quick else 2)
+    computed: Calls = {name: (_computed(function), args) for name, (function, args) in ways.items()}
+    return _ways(computed, partial(_dot, *(array.values for array in _arrays())))
 
+
+measure = measure_call
 
 CASES: Final[Mapping[str, Case]] = MappingProxyType(
     {"labelled batch": batch, "labelled items": items, "Dataset": dataset, "labelled Dask": lazy}
@@ -99,21 +106,18 @@ def _computed(function: Function) -> Function:
     return call
 
 
-def _ways(calls: Calls, n_calls: int) -> Ways:
-    return {name: _repeated(function, args, n_calls) for name, (function, args) in calls.items()}
+def _ways(calls: Calls, kernel: Callable[[], Any]) -> Ways:
+    """Return calls beside the kernel alone, on arrays without labels."""
+    made = {name: Call(_called(function, args), kernel) for name, (function, args) in calls.items()}
+    return made | {KERNEL: Call(kernel, kernel)}
 
 
-def _repeated(function: Function, args: Sequence[Any], n_calls: int) -> Way:
-    def way() -> tuple[Any, ...]:
-        for _ in range(n_calls - 1):
-            function(*args)
-        return tuple(_variables(function(*args)))
+def _called(function: Function, args: Sequence[Any]) -> Callable[[], tuple[Any, ...]]:
+    def call() -> tuple[Any, ...]:
+        result = function(*args)
+        return tuple(result.values()) if isinstance(result, xr.Dataset) else (result,)
 
-    return way
-
-
-def _variables(result: Any) -> Sequence[Any]:
-    return list(result.values()) if isinstance(result, xr.Dataset) else [result]
+    return call
 
 
 def _dot(x: Any, y: Any) -> Any:
