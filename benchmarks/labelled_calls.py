@@ -30,7 +30,7 @@ Function: TypeAlias = Callable[..., Any]
 Calls: TypeAlias = Mapping[str, tuple[Function, Sequence[Any]]]
 
 
-def batch(quick: bool) -> Ways:
+def batch(_: bool) -> Ways:
     """The dot products of 100 pairs of 8, `(n),(n)->()`, where nothing counts but the call itself."""
     x, y = _arrays()
     call = au.gufunc("(n),(n)->()", output_dtypes=float)(_dot)
@@ -40,7 +40,7 @@ def batch(quick: bool) -> Ways:
     return _ways(ways, partial(_dot, *plain))
 
 
-def items(quick: bool) -> Ways:
+def items(_: bool) -> Ways:
     """The dot product of 8 numbers for each of 100 items, with `vectorize=True`."""
     x, y = _arrays()
     call = au.gufunc("(n),(n)->()", output_dtypes=float, vectorize=True)(np.dot)
@@ -49,7 +49,7 @@ def items(quick: bool) -> Ways:
     return _ways(ways, partial(_dot, x.values, y.values))
 
 
-def dataset(quick: bool) -> Ways:
+def dataset(_: bool) -> Ways:
     """Anomalies, `(n)->(n)`, of 10 variables of 100 x 8."""
     x, _ = _arrays()
     variables = xr.Dataset({f"v{place}": x + place for place in range(10)})
@@ -60,7 +60,7 @@ def dataset(quick: bool) -> Ways:
     return _ways(ways, lambda: tuple(map(_anomaly, values)))
 
 
-def lazy(quick: bool) -> Ways:
+def lazy(_: bool) -> Ways:
     """The dot products of 100 pairs of 8, in 4 chunks of Dask, built and computed."""
     x, y = (array.chunk(x=25) for array in _arrays())
     call = au.gufunc("(n),(n)->()", output_dtypes=float)(_dot)
