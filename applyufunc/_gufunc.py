@@ -14,6 +14,7 @@ from ._evaluate import evaluate
 from ._explain import explain_call
 from ._explanation import Explanation
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
+from ._lowering import call_in_graph, is_read_by_torch
 from ._options import CALL_OPTIONS, OptionKeywords, Options, Parameters, make_options, read_options, split_keywords
 from ._plan import check_output_dims
 from ._signature import Signature
@@ -81,6 +82,8 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def __call__(self, *args: Any, **keywords: Any) -> R:
         """Apply the kernel to arrays; keywords are `axes`, `axis`, `keepdims` and the kernel's own."""
+        if is_read_by_torch():
+            return call_in_graph(self, args, keywords)  # type: ignore[no-any-return]
         options = self._options_with(keywords) if keywords else self._options
         return evaluate(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]  # as the kernel says
 

@@ -191,7 +191,7 @@ def test_plans_are_cached_by_value():
     signature = Signature.parse("(n)->(k)")
     first = make_plan(signature, ((2, 4),), (("k", 3),))
     assert make_plan(Signature.parse(" ( n ) -> ( k )"), ((2, 4),), (("k", 3),)) is first
-    assert hash(first) == hash(make_plan.__wrapped__(signature, ((2, 4),), (("k", 3),)))
+    assert hash(first) == hash(_make_plan(signature, ((2, 4),), (("k", 3),)))
 
 
 def test_cached_plans_keep_bounds_apart_that_only_fill_differently():

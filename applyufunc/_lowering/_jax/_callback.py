@@ -26,7 +26,7 @@ from ._derivatives import Run, differentiable
 from ._direct import common_device, run_on_numpy
 from ._explicit import call_on_typed_shards
 from ._guard import without_jax
-from ._identity import Identified, identify
+from .._identity import Identified, identify
 from ._partition import call_per_shard
 from ._self_test import why_unavailable
 from ._states import Run as RunIdentified

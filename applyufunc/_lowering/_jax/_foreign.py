@@ -32,7 +32,7 @@ from ..._errors import OptionError
 from ..._typing import Array
 from ._borrowed import BorrowingKernel, Form, make_form
 from ._exit import running, wait_at_exit
-from ._identity import Identified
+from .._identity import Identified
 from ._xla_abi import (
     Frame,
     Handler,

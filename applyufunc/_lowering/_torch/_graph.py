@@ -1,0 +1,132 @@
+"""Calls inside ``torch.compile``: one node in the graph, in which the call runs as anywhere else, on symbolic tensors.
+
+Dynamo reads `call_in_graph` in place of the public function that was called, and so it is plain code: what is no tensor
+goes into a table when the call is compiled, and the node has its number. In: a public function and its arguments. Out:
+what it returns.
+
+Names of PyTorch that this relies on beyond the documented ones, seen in 2.13: the attribute that
+`torch._dynamo.assume_constant_result` sets, `torch._dynamo.exc.Unsupported`, which Dynamo hands on as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from typing import Any, Final
+
+import torch
+from torch._dynamo.exc import Unsupported
+
+from ..._errors import ApplyUfuncError, KernelError
+from ..._typing import Array
+from .._identity import identity_of
+from ._values import has_values
+
+__all__ = ["call_in_graph"]
+
+
+def call_in_graph(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Return what a public function of this package returns, from a node of the graph that Dynamo is building."""
+    tensors = [arg for arg in (*args, *keywords.values()) if isinstance(arg, torch.Tensor)]
+    plain = tuple([None if isinstance(arg, torch.Tensor) else _constant(arg) for arg in args])
+    places = tuple([place for place, arg in enumerate(args) if isinstance(arg, torch.Tensor)])
+    settings = {name: _constant(value) for name, value in keywords.items() if not isinstance(value, torch.Tensor)}
+    names = tuple([name for name, value in keywords.items() if isinstance(value, torch.Tensor)])
+    return _run(_remember(function, plain, places, settings, names), *tensors)
+
+
+def _constant(value: Any) -> Any:
+    """Return a value such that the program is compiled anew for another one."""
+    if isinstance(value, (bool, str)) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if callable(value):
+        id(value)  # of which Dynamo takes note; by itself it would tell functions apart by their code alone
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Node:
+    """A call with room for tensors."""
+
+    function: Callable[..., Any]
+    plain: tuple[Any, ...]
+    places: tuple[int, ...]  # of tensors among the arguments
+    settings: Mapping[str, Any]
+    names: tuple[str, ...]  # of keywords that are tensors
+
+    def __call__(self, *tensors: Array) -> Any:
+        args = list(self.plain)
+        for place, tensor in zip(self.places, tensors, strict=False):  # those of keywords come after
+            args[place] = tensor
+        keywords = dict(zip(self.names, tensors[len(self.places) :], strict=True))
+        return self.function(*args, **self.settings, **keywords)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What tells the node from others for as long as it is kept."""
+        settings = tuple((name, identity_of(value)) for name, value in self.settings.items())
+        return identity_of(self.function), identity_of(self.plain), self.places, settings, self.names
+
+
+def _remember(
+    function: Callable[..., Any],
+    plain: tuple[Any, ...],
+    places: tuple[int, ...],
+    settings: Mapping[str, Any],
+    names: tuple[str, ...],
+) -> int:
+    """Return the number of a call; Dynamo runs this while it compiles, with the real objects."""
+    node = _Node(function, plain, places, settings, names)
+    with _lock:
+        number = _numbers.setdefault(node.identity, next(_unused))
+        _nodes.setdefault(number, node)
+        _nodes.move_to_end(number)
+        if len(_nodes) > _KEPT:
+            _, oldest = _nodes.popitem(last=False)
+            del _numbers[oldest.identity]
+        return number
+
+
+_remember._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _run(number: int, *tensors: Array) -> Any:
+    """Return what the call of a number gives; Dynamo makes this a node, and looks at what it does to symbolic tensors."""
+    if number not in _nodes:
+        raise KernelError(f"a compiled program has a call that was compiled before {_KEPT} others: compile it again")
+    try:
+        return _nodes[number](*tensors)
+    except ApplyUfuncError as error:
+        if all(map(has_values, tensors)):
+            raise
+        raise _handed_on(type(error))(error) from error
+
+
+torch.compiler.allow_in_graph(_run)
+
+
+@cache
+def _handed_on(kind: type[ApplyUfuncError]) -> type[ApplyUfuncError]:
+    """Return a class of errors that are of a kind of ours, and that Dynamo does not wrap in one of its own."""
+
+    def __init__(self: Any, error: ApplyUfuncError) -> None:  # noqa: N807
+        Unsupported.__init__(self, "\n".join([str(error), *getattr(error, "__notes__", ())]))
+
+    return type(kind.__name__, (kind, Unsupported), {"__init__": __init__, "__module__": kind.__module__})
+
+
+_KEPT: Final = 4096
+"""Calls that are kept: each keeps its kernel alive, and its keywords."""
+
+_lock: Final = threading.Lock()
+_unused: Final = count()
+_numbers: Final[dict[Any, int]] = {}
+_nodes: Final[OrderedDict[int, _Node]] = OrderedDict()
