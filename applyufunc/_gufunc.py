@@ -89,6 +89,8 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> GUFunc[Any, R]:
         """Bind a kernel that is a method to its instance, as functions do."""
+        if instance is not None and is_read_by_torch():
+            return _in_graph(_call_method, self, instance, owner)
         bind = getattr(type(self.__wrapped__), "__get__", None)
         if instance is None or bind is None:
             return self
@@ -182,6 +184,8 @@ class GUFunc(BoundKernel, Generic[P, R]):
         >>> middle.with_options(vectorize=True)(np.arange(6).reshape(2, 3))
         array([1, 4])
         """
+        if is_read_by_torch():  # in whose graphs no object of ours can be made
+            return _in_graph(_call_with_options, self, options)
         changed = make_options(self._options, read_options(options))
         _check_options(changed, self._signature)
         return type(self)(self.__wrapped__, self._signature, changed, self._home)
@@ -460,6 +464,21 @@ def home_of(func: object) -> Home | None:
     """Return where a module will hold the gufunc object of a function, if it decorates one at its place."""
     module, qualname = getattr(func, "__module__", None), getattr(func, "__qualname__", None)
     return Home(module, qualname) if isinstance(module, str) and isinstance(qualname, str) else None
+
+
+def _in_graph(call: Callable[..., Any], *first: Any) -> Any:
+    """Return a function that ``torch.compile`` makes a node of, which has these arguments before its own."""
+    return lambda *args, **keywords: call_in_graph(call, (*first, *args), keywords)
+
+
+def _call_with_options(gufunc: GUFunc[Any, R], options: Mapping[str, Any], /, *args: Any, **keywords: Any) -> R:
+    return gufunc.with_options(**options)(*args, **keywords)
+
+
+def _call_method(
+    gufunc: GUFunc[Any, R], instance: object, owner: type | None, /, *args: Any, **keywords: Any
+) -> R:
+    return gufunc.__get__(instance, owner)(*args, **keywords)
 
 
 def _check_options(options: Options, signature: Signature) -> None:

@@ -150,7 +150,79 @@ class JaxVmap(Jax):
         return both[0]
 
 
-BACKENDS = {"numpy": Backend, "strict": Strict, "dask": Dask, "jax": Jax, "jax-jit": JaxJit, "jax-vmap": JaxVmap}
+class Torch(Backend):
+    """PyTorch tensors on the CPU, which hold their values; its default dtype is float64, as NumPy's is."""
+
+    keeps_masks = False
+
+    def __init__(self):
+        self.torch = pytest.importorskip("torch")
+
+    def put(self, array, data=None):
+        return self.torch.from_numpy(np.array(array, order="C"))
+
+    def get(self, result):
+        return result.numpy()
+
+    def check_type(self, result):
+        assert type(result) is self.torch.Tensor
+        assert result.is_contiguous()
+
+    @contextlib.contextmanager
+    def context(self):
+        before = self.torch.get_default_dtype()
+        self.torch.set_default_dtype(self.torch.float64)
+        try:
+            yield
+        finally:
+            self.torch.set_default_dtype(before)
+
+
+class TorchCompile(Torch):
+    """PyTorch inside `torch.compile`, in one graph of operators."""
+
+    examples = 10
+    lazy = True
+
+    def call(self, kernel, signature, args, options):
+        self.torch.compiler.reset()  # each example is another program
+        call = super().call
+        program = self.torch.compile(
+            lambda *args: call(kernel, signature, args, options), backend="aot_eager", fullgraph=True
+        )
+        return program(*args)
+
+
+class TorchVmap(Torch):
+    """PyTorch inside `torch.vmap`: the first argument is mapped, the others are the same for the whole batch."""
+
+    examples = 50
+    lazy = True
+    batch = (2,)
+
+    def call(self, kernel, signature, args, options):
+        batch = self.torch.stack([args[0], args[0]])
+        in_dims = (0, *(None,) * (len(args) - 1))
+        call = super().call
+        both = self.torch.vmap(lambda *args: call(kernel, signature, args, options), in_dims)(batch, *args[1:])
+        return tuple(self._one(batched) for batched in both) if isinstance(both, tuple) else self._one(both)
+
+    def _one(self, both):
+        np.testing.assert_array_equal(both[0], both[1])
+        return both[0]
+
+
+BACKENDS = {
+    "numpy": Backend,
+    "strict": Strict,
+    "dask": Dask,
+    "jax": Jax,
+    "jax-jit": JaxJit,
+    "jax-vmap": JaxVmap,
+    "torch": Torch,
+    "torch-compile": TorchCompile,
+    "torch-vmap": TorchVmap,
+}
 
 
 def _chunks(size):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applyufunc import DimensionError, OptionError, Signature, UnknownSizeError, UpTo
-from applyufunc._plan import core_sizes, fix_output_sizes, make_plan, shape_text
+from applyufunc._plan import _make_plan, core_sizes, fix_output_sizes, make_plan, shape_text
 
 SIZES = st.integers(0, 3)
 

@@ -88,12 +88,21 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return call_directly(call.runner, arrays)
     if is_recorded(arrays):
         check_sizes(call.plan, call.kernel.name)
+        _fix_sizes(call, arrays)
     return stage(make_site(call, lower, is_traced=False), as_tensors(arrays))
 
 
 def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
     """Say that the kernel gets the whole arrays at once."""
     return in_one_block(call.plan, call.runner.array_positions, "traced" if traces(call.kernel) else "direct")
+
+
+def _fix_sizes(call: Call, arrays: Sequence[Array]) -> None:
+    """Have the compiler compile anew for other core sizes, where what was computed from them is fixed by now."""
+    if any(callable(size) for _, size in call.options.output_sizes):
+        for position, array in zip(call.runner.array_positions, arrays, strict=True):
+            n_core = len(call.runner.signature.inputs[position])
+            all(int(size) >= 0 for size in array.shape[array.ndim - n_core :])
 
 
 def _lower_traced(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:

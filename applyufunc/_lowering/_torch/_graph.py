@@ -5,7 +5,8 @@ goes into a table when the call is compiled, and the node has its number. In: a 
 what it returns.
 
 Names of PyTorch that this relies on beyond the documented ones, seen in 2.13: the attribute that
-`torch._dynamo.assume_constant_result` sets, `torch._dynamo.exc.Unsupported`, which Dynamo hands on as it is.
+`torch._dynamo.assume_constant_result` sets, `torch._dynamo.exc.Unsupported`, which Dynamo hands on as it is;
+`torch.fx.experimental.symbolic_shapes.guard_scalar`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from functools import cache
 from itertools import count
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch._dynamo.exc import Unsupported
+from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from ..._errors import ApplyUfuncError, KernelError
 from ..._typing import Array
@@ -31,22 +34,31 @@ __all__ = ["call_in_graph"]
 
 def call_in_graph(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
     """Return what a public function of this package returns, from a node of the graph that Dynamo is building."""
-    tensors = [arg for arg in (*args, *keywords.values()) if isinstance(arg, torch.Tensor)]
-    plain = tuple([None if isinstance(arg, torch.Tensor) else _constant(arg) for arg in args])
-    places = tuple([place for place, arg in enumerate(args) if isinstance(arg, torch.Tensor)])
-    settings = {name: _constant(value) for name, value in keywords.items() if not isinstance(value, torch.Tensor)}
-    names = tuple([name for name, value in keywords.items() if isinstance(value, torch.Tensor)])
-    return _run(_remember(function, plain, places, settings, names), *tensors)
+    given = [*args, *keywords.values()]
+    arrays = [value for value in given if isinstance(value, _ARRAYS)]
+    values = [None if isinstance(value, _ARRAYS) else _constant(value) for value in given]  # each by itself, as objects
+    places = tuple([place for place, value in enumerate(given) if isinstance(value, _ARRAYS)])
+    number = _remember(function, places, tuple(keywords), *values)
+    result = _run(number, *map(torch.as_tensor, arrays))
+    if any(isinstance(array, torch.Tensor) for array in arrays):
+        return result
+    return tuple([each.numpy() for each in result]) if isinstance(result, tuple) else result.numpy()
+
+
+_ARRAYS: Final = (torch.Tensor, np.ndarray)
+"""NumPy's are tensors to Dynamo, which hides it."""
 
 
 def _constant(value: Any) -> Any:
     """Return a value such that the program is compiled anew for another one."""
-    if isinstance(value, (bool, str)) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return guard_scalar(value)  # which may be symbolic
+    if type(value) in (tuple, torch.Size):
+        return tuple([_constant(part) for part in value])
+    if type(value) is list:
+        return [_constant(part) for part in value]
+    if type(value) is dict:
+        return {name: _constant(part) for name, part in value.items()}
     if callable(value):
         id(value)  # of which Dynamo takes note; by itself it would tell functions apart by their code alone
     return value
@@ -57,34 +69,26 @@ class _Node:
     """A call with room for tensors."""
 
     function: Callable[..., Any]
-    plain: tuple[Any, ...]
-    places: tuple[int, ...]  # of tensors among the arguments
-    settings: Mapping[str, Any]
-    names: tuple[str, ...]  # of keywords that are tensors
+    places: tuple[int, ...]  # of tensors among the values
+    names: tuple[str, ...]  # of the values that are keywords, the last ones
+    values: tuple[Any, ...]
 
     def __call__(self, *tensors: Array) -> Any:
-        args = list(self.plain)
-        for place, tensor in zip(self.places, tensors, strict=False):  # those of keywords come after
-            args[place] = tensor
-        keywords = dict(zip(self.names, tensors[len(self.places) :], strict=True))
-        return self.function(*args, **self.settings, **keywords)
+        given = list(self.values)
+        for place, tensor in zip(self.places, tensors, strict=True):
+            given[place] = tensor
+        n_args = len(given) - len(self.names)
+        return self.function(*given[:n_args], **dict(zip(self.names, given[n_args:], strict=True)))
 
     @property
     def identity(self) -> tuple[Any, ...]:
         """What tells the node from others for as long as it is kept."""
-        settings = tuple((name, identity_of(value)) for name, value in self.settings.items())
-        return identity_of(self.function), identity_of(self.plain), self.places, settings, self.names
+        return identity_of(self.function), self.places, self.names, tuple(map(identity_of, self.values))
 
 
-def _remember(
-    function: Callable[..., Any],
-    plain: tuple[Any, ...],
-    places: tuple[int, ...],
-    settings: Mapping[str, Any],
-    names: tuple[str, ...],
-) -> int:
+def _remember(function: Callable[..., Any], places: tuple[int, ...], names: tuple[str, ...], *values: Any) -> int:
     """Return the number of a call; Dynamo runs this while it compiles, with the real objects."""
-    node = _Node(function, plain, places, settings, names)
+    node = _Node(function, places, names, values)
     with _lock:
         number = _numbers.setdefault(node.identity, next(_unused))
         _nodes.setdefault(number, node)
