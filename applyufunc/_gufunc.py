@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
 from ._dtypes import check_declared
@@ -466,18 +466,16 @@ def home_of(func: object) -> Home | None:
     return Home(module, qualname) if isinstance(module, str) and isinstance(qualname, str) else None
 
 
-def _in_graph(call: Callable[..., Any], *first: Any) -> Any:
+def _in_graph(call: Callable[..., Any], *first: Any) -> GUFunc[Any, Any]:
     """Return a function that ``torch.compile`` makes a node of, which has these arguments before its own."""
-    return lambda *args, **keywords: call_in_graph(call, (*first, *args), keywords)
+    return cast("GUFunc[Any, Any]", lambda *args, **keywords: call_in_graph(call, (*first, *args), keywords))
 
 
 def _call_with_options(gufunc: GUFunc[Any, R], options: Mapping[str, Any], /, *args: Any, **keywords: Any) -> R:
     return gufunc.with_options(**options)(*args, **keywords)
 
 
-def _call_method(
-    gufunc: GUFunc[Any, R], instance: object, owner: type | None, /, *args: Any, **keywords: Any
-) -> R:
+def _call_method(gufunc: GUFunc[Any, R], instance: object, owner: type | None, /, *args: Any, **keywords: Any) -> R:
     return gufunc.__get__(instance, owner)(*args, **keywords)
 
 

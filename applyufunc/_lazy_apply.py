@@ -197,7 +197,7 @@ class _Whole:
 
     @property
     def may_be_batched(self) -> bool:
-        """Whether the arrays may have further dims that only their library sees, as under ``jax.vmap`` or ``torch.vmap``."""
+        """Whether the arrays may have further dims that only their library sees, as under a ``vmap``."""
         return array_api_compat.is_jax_array(self.leading) or array_api_compat.is_torch_array(self.leading)
 
     def result_type(self) -> DType:

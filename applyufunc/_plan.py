@@ -73,12 +73,19 @@ class Plan:
         )
 
 
+@lru_cache(maxsize=_CACHE_SIZE)
 def make_plan(signature: Signature, shapes: tuple[Shape | None, ...], output_sizes: OutputSizes = ()) -> Plan:
     """Return the plan for arguments of these shapes; None stands for an argument without a shape."""
-    try:
-        return _remembered_plan(signature, shapes, output_sizes)
-    except TypeError:  # sizes without a hash, as the symbolic ones of a compiler are
-        return _make_plan(signature, shapes, output_sizes)
+    sizes = core_sizes(signature, shapes)
+    inputs = tuple(
+        None if shape is None else _operand(dims, shape) for dims, shape in zip(signature.inputs, shapes, strict=True)
+    )
+    loop_shape = _broadcast_loops(inputs)
+    check_output_dims(signature, (label for label, _ in output_sizes))
+    given = dict(output_sizes)
+    outputs = tuple(_output(dims, loop_shape, sizes, given) for dims in signature.outputs)
+    bounds = tuple((label, size) for label, size in output_sizes if isinstance(size, UpTo))
+    return Plan(signature, inputs, outputs, loop_shape, tuple(sizes.items()), bounds)
 
 
 def core_sizes(signature: Signature, shapes: tuple[Shape | None, ...]) -> dict[str, int | None]:
@@ -119,22 +126,6 @@ def shape_text(shape: Iterable[int | None]) -> str:
     """Write a shape as NumPy does, with ``?`` for an unknown size."""
     sizes = ["?" if size is None else str(size) for size in shape]
     return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-
-
-def _make_plan(signature: Signature, shapes: tuple[Shape | None, ...], output_sizes: OutputSizes) -> Plan:
-    sizes = core_sizes(signature, shapes)
-    inputs = tuple(
-        None if shape is None else _operand(dims, shape) for dims, shape in zip(signature.inputs, shapes, strict=True)
-    )
-    loop_shape = _broadcast_loops(inputs)
-    check_output_dims(signature, (label for label, _ in output_sizes))
-    given = dict(output_sizes)
-    outputs = tuple(_output(dims, loop_shape, sizes, given) for dims in signature.outputs)
-    bounds = tuple((label, size) for label, size in output_sizes if isinstance(size, UpTo))
-    return Plan(signature, inputs, outputs, loop_shape, tuple(sizes.items()), bounds)
-
-
-_remembered_plan = lru_cache(maxsize=_CACHE_SIZE)(_make_plan)
 
 
 def _fixed_size(label: str, rule: SizeRule, sizes: Mapping[str, int | None], keywords: Mapping[str, Any]) -> OutputSize:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 import applyufunc as au
+from applyufunc._options import OPTION_NAMES
 
 
 class Backend:
@@ -18,6 +19,7 @@ class Backend:
     examples = 150
     lazy = False  # the result is built before the kernel runs
     traces = False
+    compiles = False
     keeps_masks = True
     batch = ()  # loop dims that the backend puts in front
     scalar: Any = np.generic  # the type of a 0-d result
@@ -159,10 +161,16 @@ class Torch(Backend):
         self.torch = pytest.importorskip("torch")
 
     def put(self, array, data=None):
-        return self.torch.from_numpy(np.array(array, order="C"))
+        copy = np.array(array, order="C")
+        if copy.dtype.kind != "V":
+            return self.torch.from_numpy(copy)
+        return self.torch.from_numpy(copy.view(f"u{copy.itemsize}")).view(getattr(self.torch, copy.dtype.name))
 
     def get(self, result):
-        return result.numpy()
+        name = str(result.dtype).removeprefix("torch.")
+        if not name.startswith(("bfloat", "float8")):
+            return result.numpy()
+        return result.view(getattr(self.torch, f"uint{8 * result.itemsize}")).numpy().view(name)
 
     def check_type(self, result):
         assert type(result) is self.torch.Tensor
@@ -183,14 +191,17 @@ class TorchCompile(Torch):
 
     examples = 10
     lazy = True
+    compiles = True
 
     def call(self, kernel, signature, args, options):
+        own = {name: value for name, value in options.items() if name not in OPTION_NAMES}
+        if any(isinstance(value, np.ndarray) for value in own.values()):  # in a program a tensor like all others
+            bound = {name: value for name, value in options.items() if name not in own}
+            call = au.gufunc(signature, **bound, kwargs=own)(kernel)
+        else:
+            call = lambda *args: au.apply_ufunc(kernel, signature, *args, **options)
         self.torch.compiler.reset()  # each example is another program
-        call = super().call
-        program = self.torch.compile(
-            lambda *args: call(kernel, signature, args, options), backend="aot_eager", fullgraph=True
-        )
-        return program(*args)
+        return self.torch.compile(call, backend="aot_eager", fullgraph=True)(*args)
 
 
 class TorchVmap(Torch):
@@ -208,7 +219,7 @@ class TorchVmap(Torch):
         return tuple(self._one(batched) for batched in both) if isinstance(both, tuple) else self._one(both)
 
     def _one(self, both):
-        np.testing.assert_array_equal(both[0], both[1])
+        np.testing.assert_array_equal(self.get(both[0]), self.get(both[1]))
         return both[0]
 
 

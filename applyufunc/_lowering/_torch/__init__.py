@@ -1,4 +1,4 @@
-"""Calls on PyTorch tensors: directly where the values are there and nobody asks for more, else under its transformations.
+"""Calls on PyTorch tensors: directly where values are there and nobody asks for more, else under transformations.
 
 What is compiled gets the kernel as an operator; what autograd or ``torch.func`` sees runs under rules that call
 derivative kernels. A kernel of PyTorch's own operations needs neither. Implements the functions of `Lowering`; the
@@ -27,7 +27,6 @@ from ._host import from_numpy
 from ._sites import make_site
 from ._staged import stage
 from ._traced import call_traced
-from ._types import check_sizes
 from ._values import has_values, is_recorded, is_transformed, untraced
 from ._values import hinted_shape as shape
 
@@ -87,9 +86,8 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if not is_recorded(arrays) and not is_transformed(arrays):
         return call_directly(call.runner, arrays)
     if is_recorded(arrays):
-        check_sizes(call.plan, call.kernel.name)
         _fix_sizes(call, arrays)
-    return stage(make_site(call, lower, is_traced=False), as_tensors(arrays))
+    return stage(make_site(call, find_derivatives(call), lower), as_tensors(arrays))
 
 
 def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
@@ -115,5 +113,5 @@ def _lower_traced(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
         )
     tensors = as_tensors(arrays)
     if derivatives.rules:
-        return stage(make_site(call, lower, is_traced=True), tensors)
+        return stage(make_site(call, derivatives, lower, is_traced=True), tensors)
     return call_traced(call.runner, tensors)

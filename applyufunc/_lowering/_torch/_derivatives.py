@@ -15,10 +15,10 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import torch
 
-from ..._blocks import input_shapes
+from ..._blocks import BlockRunner, input_shapes
 from ..._call import Call
 from ..._casting import numpy_dtype
-from ..._derivatives import Derivatives, Rule, find_derivatives, rule_kernel, rule_runner
+from ..._derivatives import Derivatives, Rule, rule_kernel, rule_runner
 from ..._errors import ArgumentError
 from ..._plan import make_plan
 from ..._typing import Array
@@ -50,29 +50,28 @@ class OutputType:
 class Linear:
     """The derivative of the kernel of one call; places are those among the arrays."""
 
-    def __init__(self, call: Call, run: Run) -> None:
-        self._call = call
+    def __init__(self, runner: BlockRunner, derivatives: Derivatives, run: Run) -> None:
+        self.derivatives = derivatives
+        self._runner = runner
         self._run = run
-        self._runner = call.runner
-        self._derivatives: Derivatives = find_derivatives(call)
-        self._positions = call.runner.array_positions
-        self._n_core_inputs = tuple(len(call.runner.signature.inputs[position]) for position in self._positions)
-        self._n_core_outputs = tuple(map(len, call.runner.signature.outputs))
+        self._positions = runner.array_positions
+        self.n_core_inputs = tuple(len(runner.signature.inputs[position]) for position in self._positions)
+        self._n_core_outputs = tuple(map(len, runner.signature.outputs))
         self._kernel = lru_cache(maxsize=32)(self._kernel_of)  # the same function again for the same rule
 
     @property
     def takes_outputs(self) -> bool:
         """Whether a derivative kernel gets what the kernel itself has returned."""
-        return self._derivatives.vjp is not None and self._derivatives.vjp.takes_outputs
+        return self.derivatives.vjp is not None and self.derivatives.vjp.takes_outputs
 
     def push(self, primals: Sequence[Array], types: Sequence[OutputType], tangents: _ByPlace) -> _ByPlace:
         """Return the tangents of the smooth outputs."""
-        if not self._derivatives.rules:
+        if not self.derivatives.rules:
             self._refuse_without_rules(tuple(tangents))
-        if self._derivatives.jvp is not None:
-            found = self._jvp(self._derivatives.jvp, primals, types, tangents)
-        elif self._derivatives.jac is not None:
-            found = self._contract(self._jacobian(self._derivatives.jac, primals, types, tuple(tangents)), tangents)
+        if self.derivatives.jvp is not None:
+            found = self._jvp(self.derivatives.jvp, primals, types, tangents)
+        elif self.derivatives.jac is not None:
+            found = self._contract(self._jacobian(self.derivatives.jac, primals, types, tuple(tangents)), tangents)
         else:
             self._refuse(
                 f"has a vjp alone, which gives no forward mode (jvp, jacfwd, hessian), asked for with respect to "
@@ -89,13 +88,13 @@ class Linear:
         wanted: tuple[int, ...],
     ) -> _ByPlace:
         """Return the gradients of the wanted arguments, of their shapes and dtypes."""
-        if not self._derivatives.rules:
+        if not self.derivatives.rules:
             self._refuse_without_rules(wanted)
         plain = {place: cotangent.conj() for place, cotangent in cotangents.items()}
-        if self._derivatives.vjp is not None:
-            found = self._vjp(self._derivatives.vjp, primals, outputs, types, plain, wanted)
-        elif self._derivatives.jac is not None:
-            found = self._transpose(self._jacobian(self._derivatives.jac, primals, types, wanted), plain)
+        if self.derivatives.vjp is not None:
+            found = self._vjp(self.derivatives.vjp, primals, outputs, types, plain, wanted)
+        elif self.derivatives.jac is not None:
+            found = self._transpose(self._jacobian(self.derivatives.jac, primals, types, wanted), plain)
         else:
             self._refuse(
                 f"has a jvp alone, which gives no reverse mode (backward, grad, jacrev), asked for with respect to "
@@ -103,12 +102,10 @@ class Linear:
             )
         return {place: _as_argument(found[place], primals[place]).conj() for place in wanted}
 
-    def _jvp(
-        self, rule: Rule, primals: Sequence[Array], types: Sequence[OutputType], tangents: _ByPlace
-    ) -> _ByPlace:
+    def _jvp(self, rule: Rule, primals: Sequence[Array], types: Sequence[OutputType], tangents: _ByPlace) -> _ByPlace:
         """Return the tangents of the smooth outputs by the jvp kernel."""
         shapes = (primal.shape for primal in primals)
-        filled = self._filled(tangents, shapes, [primal.dtype for primal in primals], self._n_core_inputs, primals[0])
+        filled = self._filled(tangents, shapes, [primal.dtype for primal in primals], self.n_core_inputs, primals[0])
         dtypes = [_tangent_dtype(output.dtype) for output in types]
         return self._outputs_of(rule, _smooth(types), dtypes, [*primals, *filled])
 
@@ -123,9 +120,7 @@ class Linear:
     ) -> _ByPlace:
         """Return the cotangents of the wanted arguments by the vjp kernel, with all loop dims of the call."""
         shapes = (output.shape for output in types)
-        filled = self._filled(
-            cotangents, shapes, [output.dtype for output in types], self._n_core_outputs, primals[0]
-        )
+        filled = self._filled(cotangents, shapes, [output.dtype for output in types], self._n_core_outputs, primals[0])
         arrays = [*primals, *(outputs if rule.takes_outputs else ()), *filled]
         positions = tuple(self._positions[place] for place in wanted)
         found = self._outputs_of(rule, positions, self._input_dtypes(primals), arrays)
@@ -165,7 +160,7 @@ class Linear:
         """Return the tangents of the smooth outputs, in operations that PyTorch differentiates itself."""
         terms: dict[int, list[Array]] = {}
         for (output, place), derivative in jacobian.items():
-            n_output, n_input = self._n_core_outputs[output], self._n_core_inputs[place]
+            n_output, n_input = self._n_core_outputs[output], self.n_core_inputs[place]
             tangent = _with_axes(tangents[place], n_output, tangents[place].ndim - n_input)
             terms.setdefault(output, []).append(_sum(derivative * tangent, _last(n_input)))
         return {output: reduce(torch.add, parts) for output, parts in terms.items()}
@@ -175,7 +170,7 @@ class Linear:
         terms: dict[int, list[Array]] = {}
         for (output, place), derivative in jacobian.items():
             if output in cotangents:
-                n_output, n_input = self._n_core_outputs[output], self._n_core_inputs[place]
+                n_output, n_input = self._n_core_outputs[output], self.n_core_inputs[place]
                 cotangent = _with_axes(cotangents[output], n_input, cotangents[output].ndim)
                 terms.setdefault(place, []).append(_sum(derivative * cotangent, _last(n_output, n_input)))
         return {place: reduce(torch.add, parts) for place, parts in terms.items()}
@@ -259,7 +254,9 @@ def _as_argument(cotangent: Array, primal: Array) -> Array:
     """Return a cotangent of the shape and dtype of an argument: what was broadcast is summed."""
     real = cotangent if primal.is_complex() or not cotangent.is_complex() else cotangent.real
     n_new = real.ndim - primal.ndim
-    axes = tuple(axis for axis in range(real.ndim) if axis < n_new or primal.shape[axis - n_new] == 1 != real.shape[axis])
+    axes = tuple(
+        axis for axis in range(real.ndim) if axis < n_new or primal.shape[axis - n_new] == 1 != real.shape[axis]
+    )
     return _sum(real, axes, keepdim=True).squeeze(tuple(range(n_new))).to(primal.dtype)
 
 

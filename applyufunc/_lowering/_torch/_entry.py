@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from ..._blocks import is_constant
+from ..._casting import numpy_dtype
 from ..._errors import ArgumentError, TransferError
 from ..._kernel import Kernel
 from ..._options import Options
 from ..._transfer import transfer_is_allowed
 from ..._typing import Array
 from .._host import as_numpy, check_transfer
-from ._dtypes import check_numpy_has, torch_dtype
+from ._dtypes import as_bits, check_numpy_has, torch_dtype
 
 __all__ = ["convert"]
 
@@ -30,7 +31,8 @@ def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any,
         if isinstance(arg, torch.Tensor):
             _check_tensor(arg, options, kernel, f"argument {position}")
     _check_one_device(args)
-    return tuple(_convert(arg, f"argument {position}") for position, arg in enumerate(args))
+    converted = [_convert(arg, f"argument {position}") for position, arg in enumerate(args)]
+    return tuple(converted if kernel.compute_dtype is not None else _strengthen(converted))
 
 
 def _check_tensor(tensor: Array, options: Options, kernel: Kernel, what: str) -> None:
@@ -74,3 +76,11 @@ def _convert(arg: Any, what: str) -> Any:
     if torch_dtype(array.dtype) is None:
         raise ArgumentError(f"{what} has dtype {array.dtype}, which torch arrays cannot hold")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _strengthen(args: Sequence[Any]) -> Sequence[Any]:
+    """Return Python's floats beside short floats in their dtype: NumPy, for which those are no numbers, would widen."""
+    short = next((arg.dtype for arg in args if isinstance(arg, torch.Tensor) and as_bits(arg.dtype) is not None), None)
+    if short is None:
+        return args
+    return [np.asarray(arg, numpy_dtype(short)) if type(arg) is float else arg for arg in args]

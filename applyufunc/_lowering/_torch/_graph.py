@@ -15,7 +15,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
 from typing import Any, Final
 
@@ -103,7 +102,7 @@ _remember._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _run(number: int, *tensors: Array) -> Any:
-    """Return what the call of a number gives; Dynamo makes this a node, and looks at what it does to symbolic tensors."""
+    """Return what the call of a number gives; Dynamo makes a node of this, and looks what symbolic tensors become."""
     if number not in _nodes:
         raise KernelError(f"a compiled program has a call that was compiled before {_KEPT} others: compile it again")
     try:
@@ -111,20 +110,20 @@ def _run(number: int, *tensors: Array) -> Any:
     except ApplyUfuncError as error:
         if all(map(has_values, tensors)):
             raise
-        raise _handed_on(type(error))(error) from error
+        raise _handed_on(error) from error
 
 
 torch.compiler.allow_in_graph(_run)
 
 
-@cache
-def _handed_on(kind: type[ApplyUfuncError]) -> type[ApplyUfuncError]:
-    """Return a class of errors that are of a kind of ours, and that Dynamo does not wrap in one of its own."""
-
-    def __init__(self: Any, error: ApplyUfuncError) -> None:  # noqa: N807
-        Unsupported.__init__(self, "\n".join([str(error), *getattr(error, "__notes__", ())]))
-
-    return type(kind.__name__, (kind, Unsupported), {"__init__": __init__, "__module__": kind.__module__})
+def _handed_on(error: ApplyUfuncError) -> Exception:
+    """Return an error of the same kind that Dynamo takes for one of its own, which it does not wrap in another."""
+    kind = type(error)
+    made: type[Exception] = type(kind.__name__, (kind, Unsupported), {"__module__": kind.__module__})
+    text = "\n".join([str(error), *getattr(error, "__notes__", ())])
+    handed_on = made(text)
+    Unsupported.__init__(handed_on, text)  # which is not the first in line
+    return handed_on
 
 
 _KEPT: Final = 4096

@@ -22,15 +22,15 @@ __all__ = ["call_operator"]
 
 
 def _run(arrays: Sequence[Array], site: str) -> list[Array]:
-    return list(call_directly(find_site(site).call.runner, arrays))
+    return list(call_directly(find_site(site).runner, arrays))
 
 
 def _outputs(arrays: Sequence[Array], site: str) -> list[Array]:
-    return empty_outputs(find_site(site).call.runner, arrays)
+    return empty_outputs(find_site(site).runner, arrays)
 
 
 def _batch(info: Any, in_dims: Any, arrays: Sequence[Array], site: str) -> tuple[list[Array], list[int]]:
-    outputs = call_operator(mapped_first(arrays, in_dims[0], find_site(site).n_core), site)
+    outputs = call_operator(mapped_first(arrays, in_dims[0], find_site(site).linear.n_core_inputs), site)
     return outputs, [0] * len(outputs)
 
 

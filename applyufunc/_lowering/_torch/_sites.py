@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
+from ..._blocks import BlockRunner
 from ..._call import Call
-from ..._derivatives import find_derivatives
+from ..._derivatives import Derivatives
 from ..._errors import KernelError
 from .._identity import identify
 from ._derivatives import Linear, Run
@@ -24,30 +24,24 @@ __all__ = ["Site", "find_site", "make_site", "name_site"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
-    """A call, with its derivative."""
+    """What runs a kernel, with its derivative."""
 
-    call: Call
+    runner: BlockRunner
     linear: Linear
     is_traced: bool  # whether the kernel's own operations go into the graph
 
-    @property
-    def n_core(self) -> Sequence[int]:
-        """Numbers of core dims of the arrays."""
-        runner = self.call.runner
-        return [len(runner.signature.inputs[position]) for position in runner.array_positions]
 
-
-def make_site(call: Call, run: Run, *, is_traced: bool) -> Site:
+def make_site(call: Call, derivatives: Derivatives, run: Run, *, is_traced: bool = False) -> Site:
     """Return the site of a call; `run` is for the calls of its derivative kernels."""
-    return Site(call, Linear(call, run), is_traced)
+    return Site(call.runner, Linear(call.runner, derivatives, run), is_traced)
 
 
 def name_site(site: Site) -> tuple[str, Site]:
     """Return the name under which a site is found, and the first site that did the same, which has the name."""
-    key = identify(site.call.runner, find_derivatives(site.call)).identity
+    key = identify(site.runner, site.linear.derivatives).identity
     with _lock:
         if key not in _names:
-            name = f"{_text(site.call)} #{next(_numbers)}"
+            name = f"{_text(site.runner)} #{next(_numbers)}"
             _names[key], _sites[name] = name, (key, site)
             _forget_oldest()
         name = _names[key]
@@ -66,9 +60,8 @@ def find_site(name: str) -> Site:
         ) from None
 
 
-def _text(call: Call) -> str:
+def _text(runner: BlockRunner) -> str:
     """Write what the outputs' types depend on: what shapes follow from, and dtypes."""
-    runner = call.runner
     dtypes = "?" if runner.dtypes is None else ",".join(map(str, runner.dtypes))
     without = "".join(f" without {position}" for position, value in runner.constants if value is None)
     sizes = "".join(f" {label}={size!r}" for label, size in runner.output_sizes)

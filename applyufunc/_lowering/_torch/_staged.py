@@ -26,16 +26,16 @@ def stage(site: Site, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a call."""
     if is_recorded(arrays) and not site.is_traced:
         site = name_site(site)[1]  # whose derivative kernels have names already
-    return _StagedCall.apply(site, *arrays)  # type: ignore[no-any-return,no-untyped-call]
+    return _StagedCall.apply(site, *arrays)  # type: ignore[no-any-return]
 
 
-class _StagedCall(torch.autograd.Function):
+class _StagedCall(torch.autograd.Function):  # type: ignore[misc]  # of a class that nobody types here
     @staticmethod
     def forward(site: Site, *arrays: Array) -> tuple[Array, ...]:
         if site.is_traced:
-            return call_traced(site.call.runner, arrays)
+            return call_traced(site.runner, arrays)
         if not is_recorded(arrays):
-            return call_directly(site.call.runner, arrays)
+            return call_directly(site.runner, arrays)
         from ._operator import call_operator
 
         return tuple(call_operator(list(arrays), name_site(site)[0]))
@@ -53,6 +53,6 @@ class _StagedCall(torch.autograd.Function):
         return push(ctx, tangents)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Sequence[int | None], site: Site, *arrays: Array) -> tuple[tuple[Array, ...], Any]:
-        outputs = stage(site, mapped_first(arrays, in_dims[1:], site.n_core))
+    def vmap(_: Any, in_dims: Sequence[int | None], site: Site, *arrays: Array) -> tuple[tuple[Array, ...], Any]:
+        outputs = stage(site, mapped_first(arrays, in_dims[1:], site.linear.n_core_inputs))
         return outputs, (0,) * len(outputs)

@@ -15,13 +15,13 @@ from ..._typing import Array
 from ._direct import device_of
 from ._dtypes import torch_dtype
 
-__all__ = ["check_sizes", "empty_outputs"]
+__all__ = ["empty_outputs"]
 
 
 def empty_outputs(runner: BlockRunner, arrays: Sequence[Array]) -> list[Array]:
     """Return outputs without values."""
     plan = runner.plan(arrays)
-    check_sizes(plan, runner.kernel.name)
+    _check_sizes(plan, runner.kernel.name)
     if runner.dtypes is None:
         raise UnknownDTypeError(
             f"the output dtypes of kernel {runner.kernel.name!r} have to be known before it runs: pass output_dtypes"
@@ -31,7 +31,7 @@ def empty_outputs(runner: BlockRunner, arrays: Sequence[Array]) -> list[Array]:
     return [like.new_empty(operand.shape, dtype=torch_dtype(dtype)) for operand, dtype in pairs]
 
 
-def check_sizes(plan: Plan, name: str) -> None:
+def _check_sizes(plan: Plan, name: str) -> None:
     """Refuse sizes that nobody knows before the kernel has run."""
     for label in plan.unknown_output_dims:
         raise UnknownSizeError(

@@ -1,8 +1,10 @@
 """What is known of tensors: whether their values are here, and whether some transformation is to see the call.
 
-Names of PyTorch that this relies on beyond the documented ones, seen in 2.13: `torch._C._are_functorch_transforms_active`,
-`torch._C._functorch.is_functorch_wrapped_tensor`, `torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack`,
-`torch._subclasses.fake_tensor.is_fake`, `torch.utils._python_dispatch._disable_current_modes`,
+Names of PyTorch that this relies on beyond the documented ones, seen in 2.13:
+`torch._C._are_functorch_transforms_active`, `torch._C._functorch.is_functorch_wrapped_tensor`,
+`torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack`,
+`torch._subclasses.fake_tensor.is_fake`, `torch.autograd.forward_ad._current_level`,
+`torch.utils._python_dispatch._disable_current_modes`,
 `_len_torch_dispatch_stack`.
 """
 
@@ -27,7 +29,7 @@ __all__ = ["has_values", "hinted_shape", "is_recorded", "is_transformed", "untra
 def has_values(array: Array) -> bool:
     """Tell whether the values can be read, from the array itself."""
     if type(array) in _PLAIN:
-        return array.device.type != "meta"
+        return bool(array.device.type != "meta")
     if isinstance(array, np.ndarray):
         return True
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(array)
