@@ -48,8 +48,12 @@ def check_numpy_has(dtype: torch.dtype, what: str) -> None:
     """Refuse a dtype that NumPy does not have, by itself or by ml_dtypes, which is imported for it."""
     name = str(dtype).removeprefix("torch.")
     if name not in _NUMPYS and not (name.startswith(_SHORT_FLOATS) and _import_short_floats()):
-        more = ": install ml_dtypes, which has it for NumPy," if name.startswith(_SHORT_FLOATS) else ":"
-        raise ArgumentError(f"{what} has dtype {name}, which NumPy arrays cannot hold{more} or cast it, with .float()")
+        cure = (
+            "install ml_dtypes, which has it for NumPy, or cast it first"
+            if name.startswith(_SHORT_FLOATS)
+            else "cast it"
+        )
+        raise ArgumentError(f"{what} has dtype {name}, which NumPy arrays cannot hold: {cure}")
 
 
 def as_bits(dtype: torch.dtype) -> torch.dtype | None:

@@ -106,7 +106,7 @@ def _run(number: int, *tensors: Array) -> Any:
     if number not in _nodes:
         raise KernelError(f"a compiled program has a call that was compiled before {_KEPT} others: compile it again")
     try:
-        return _nodes[number](*tensors)
+        return _call(_nodes[number], *tensors)
     except ApplyUfuncError as error:
         if all(map(has_values, tensors)):
             raise
@@ -114,6 +114,14 @@ def _run(number: int, *tensors: Array) -> Any:
 
 
 torch.compiler.allow_in_graph(_run)
+
+
+def _call_node(node: _Node, *tensors: Array) -> Any:
+    return node(*tensors)
+
+
+# After a graph break Dynamo would read the public function again, and come back here.
+_call = torch.compiler.disable(_call_node)
 
 
 def _handed_on(error: ApplyUfuncError) -> Exception:

@@ -28,12 +28,9 @@ __all__ = ["has_values", "hinted_shape", "is_recorded", "is_transformed", "untra
 
 def has_values(array: Array) -> bool:
     """Tell whether the values can be read, from the array itself."""
-    if type(array) in _PLAIN:
-        return bool(array.device.type != "meta")
     if isinstance(array, np.ndarray):
         return True
-    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(array)
-    return not (is_wrapped or is_fake(array) or array.device.type == "meta")
+    return not (_is_wrapped(array) or _is_symbolic(array))
 
 
 def is_transformed(arrays: Sequence[Array]) -> bool:
@@ -45,9 +42,8 @@ def is_transformed(arrays: Sequence[Array]) -> bool:
 
 def is_recorded(arrays: Sequence[Array]) -> bool:
     """Tell whether a graph is made of operators, or their results are only asked for types."""
-    if torch._C._len_torch_dispatch_stack():
-        return True
-    return any(type(array) not in _PLAIN and (is_fake(array) or not has_values(array)) for array in arrays)
+    is_observed = torch._C._len_torch_dispatch_stack() > 0
+    return is_observed or any(_is_symbolic(array) for array in arrays if isinstance(array, torch.Tensor))
 
 
 def hinted_shape(array: Array) -> Shape:
@@ -63,6 +59,19 @@ def untraced() -> Iterator[None]:
     """Let PyTorch's functions work on values at once, whatever is being traced or transformed."""
     with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.no_grad():
         yield
+
+
+def _is_wrapped(tensor: Array) -> bool:
+    """Tell what a transformation of ``torch.func`` puts in the place of a tensor."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def _is_symbolic(tensor: Array) -> bool:
+    """Tell a tensor that has a shape and a dtype alone, under whatever transformations."""
+    if tensor.device.type == "meta":
+        return True
+    is_plain = type(tensor) in _PLAIN and not _is_wrapped(tensor)  # whose types are the same
+    return not is_plain and is_fake(tensor)
 
 
 def _hint(size: Any) -> int | None:
