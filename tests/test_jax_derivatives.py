@@ -16,7 +16,6 @@ from derivative_kernels import (
     power,
     power_jac,
     power_jvp,
-    power_jvp_jvp,
     power_vjp,
     power_with,
     second_order,

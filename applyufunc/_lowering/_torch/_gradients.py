@@ -6,11 +6,13 @@ In: PyTorch's context of a call. Out: gradients, None where there is none. Knows
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ..._typing import Array
 from ._derivatives import OutputType
 from ._dtypes import is_smooth
+from ._levels import call_below
 from ._sites import Site
 
 __all__ = ["keep", "pull", "push"]
@@ -40,14 +42,17 @@ def pull(ctx: Any, cotangents: Sequence[Array | None], needed: Sequence[bool]) -
 
 def push(ctx: Any, tangents: Sequence[Array | None]) -> tuple[Array | None, ...]:
     """Return the tangent of each output."""
-    arrays = ctx.saved_tensors[: ctx.n_arrays]
+    return tuple(call_below(partial(_push, ctx), ctx.saved_tensors[: ctx.n_arrays], tangents))
+
+
+def _push(ctx: Any, arrays: Sequence[Any], tangents: Sequence[Array | None]) -> list[Array | None]:
     given = {
         place: tangent
         for place, (tangent, array) in enumerate(zip(tangents, arrays, strict=True))
         if tangent is not None and is_smooth(array.dtype)
     }
     found = ctx.site.linear.push(arrays, ctx.types, given) if given else {}
-    return tuple(found.get(place) for place in range(len(ctx.types)))
+    return [found.get(place) for place in range(len(ctx.types))]
 
 
 def _given(cotangents: Sequence[Array | None], types: Sequence[OutputType]) -> dict[int, Array]:

@@ -24,6 +24,7 @@ from torch._dynamo.exc import Unsupported
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from ..._errors import ApplyUfuncError, KernelError
+from ..._option_values import UpTo
 from ..._typing import Array
 from .._identity import identity_of
 from ._values import has_values
@@ -52,6 +53,8 @@ def _constant(value: Any) -> Any:
     """Return a value such that the program is compiled anew for another one."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return guard_scalar(value)  # which may be symbolic
+    if isinstance(value, UpTo):  # of which Dynamo makes none that was made in the program
+        return (UpTo, _constant(value.bound), _constant(value.fill_value))
     if type(value) in (tuple, torch.Size):
         return tuple([_constant(part) for part in value])
     if type(value) is list:
@@ -87,7 +90,7 @@ class _Node:
 
 def _remember(function: Callable[..., Any], places: tuple[int, ...], names: tuple[str, ...], *values: Any) -> int:
     """Return the number of a call; Dynamo runs this while it compiles, with the real objects."""
-    node = _Node(function, places, names, values)
+    node = _Node(function, places, names, tuple(map(_rebuilt, values)))
     with _lock:
         number = _numbers.setdefault(node.identity, next(_unused))
         _nodes.setdefault(number, node)
@@ -101,27 +104,29 @@ def _remember(function: Callable[..., Any], places: tuple[int, ...], names: tupl
 _remember._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _run(number: int, *tensors: Array) -> Any:
+def _rebuilt(value: Any) -> Any:
+    """Return a value as it was before `_constant` took an `UpTo` apart."""
+    if type(value) is tuple:
+        return UpTo(*value[1:]) if value[:1] == (UpTo,) else tuple(map(_rebuilt, value))
+    if type(value) is list:
+        return list(map(_rebuilt, value))
+    return {name: _rebuilt(part) for name, part in value.items()} if type(value) is dict else value
+
+
+def _run_node(number: int, *tensors: Array) -> Any:
     """Return what the call of a number gives; Dynamo makes a node of this, and looks what symbolic tensors become."""
     if number not in _nodes:
         raise KernelError(f"a compiled program has a call that was compiled before {_KEPT} others: compile it again")
     try:
-        return _call(_nodes[number], *tensors)
+        return _nodes[number](*tensors)
     except ApplyUfuncError as error:
         if all(map(has_values, tensors)):
             raise
         raise _handed_on(error) from error
 
 
-torch.compiler.allow_in_graph(_run)
-
-
-def _call_node(node: _Node, *tensors: Array) -> Any:
-    return node(*tensors)
-
-
-# After a graph break Dynamo would read the public function again, and come back here.
-_call = torch.compiler.disable(_call_node)
+# Disabled, since Dynamo runs it by itself after a graph break, and would come back here by the public function.
+_run = torch.compiler.allow_in_graph(torch.compiler.disable(_run_node))
 
 
 def _handed_on(error: ApplyUfuncError) -> Exception:

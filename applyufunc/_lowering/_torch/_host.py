@@ -25,11 +25,10 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     plain = array.detach()
     if plain.layout is not torch.strided:
         plain = plain.to_dense()
-    plain = plain.resolve_conj().resolve_neg().cpu()
     bits = as_bits(plain.dtype)
     if bits is None:
-        return plain.numpy()  # type: ignore[no-any-return]
-    return plain.view(bits).numpy().view(numpy_dtype(plain.dtype))  # type: ignore[no-any-return]
+        return plain.numpy(force=True)  # type: ignore[no-any-return]
+    return plain.view(bits).numpy(force=True).view(numpy_dtype(plain.dtype))  # type: ignore[no-any-return]
 
 
 def from_numpy(array: np.ndarray[Any, Any], device: torch.device, what: str) -> Array:
