@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from ..._blocks import BlockRunner
@@ -35,10 +36,10 @@ def device_of(arrays: Sequence[Array]) -> torch.device:
 
 
 def as_tensors(arrays: Sequence[Array]) -> list[Array]:
-    """Return all arguments as tensors; NumPy's, which may be read-only, are copied."""
+    """Return NumPy's arrays, which may be read-only, as tensors of their own, and all else as it is."""
     device = device_of(arrays)
     return [
-        array if isinstance(array, torch.Tensor) else from_numpy(array.copy(), device, "argument") for array in arrays
+        from_numpy(array.copy(), device, "argument") if isinstance(array, np.ndarray) else array for array in arrays
     ]
 
 

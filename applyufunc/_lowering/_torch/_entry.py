@@ -1,7 +1,7 @@
 """Arguments as tensors: refused first, if they would have to be moved or are no plain tensors.
 
 In: arguments as the caller gave them. Out: tensors, NumPy arrays of dtypes that PyTorch has, Python scalars and None.
-A NumPy array stays one, since a kernel that is called directly reads it where it is.
+A NumPy array stays one for a kernel that takes such: called directly, it reads it where it is.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..._options import Options
 from ..._transfer import transfer_is_allowed
 from ..._typing import Array
 from .._host import as_numpy, check_transfer
+from ._direct import as_tensors
 from ._dtypes import as_bits, check_numpy_has, torch_dtype
 
 __all__ = ["convert"]
@@ -31,7 +32,9 @@ def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any,
         if isinstance(arg, torch.Tensor):
             _check_tensor(arg, options, kernel, f"argument {position}")
     _check_one_device(args)
-    converted = [_convert(arg, f"argument {position}") for position, arg in enumerate(args)]
+    converted: Sequence[Any] = [_convert(arg, f"argument {position}") for position, arg in enumerate(args)]
+    if kernel.arrays != "numpy":
+        converted = as_tensors(converted)
     return tuple(converted if kernel.compute_dtype is not None else _strengthen(converted))
 
 
