@@ -15,7 +15,7 @@ __all__ = ["main"]
 DOCS: Final = Path(__file__).parents[1] / "docs"
 
 # Written out, since the module that has them imports NumPy, for which `limit_threads` comes too late then.
-FAMILY_NAMES: Final = "dask_graphs, dask_chunks, dask_reductions, jax_calls"
+FAMILY_NAMES: Final = "dask_graphs, dask_chunks, dask_reductions, jax_calls, torch_calls"
 
 DESCRIPTION: Final = """\
 What applyufunc costs beside its peers: seconds, tasks, memory, the largest block. Every run has a process of its own,

@@ -13,7 +13,7 @@ from typing import Final
 
 from ._family import Bar, CaseResults, Figures
 from ._machine import describe_machine
-from ._runs import FAMILIES, Results, family
+from ._runs import Results, family, runnable
 
 __all__ = ["PICTURES", "all_bars", "measured_text", "table", "write_page"]
 
@@ -39,14 +39,14 @@ def measured_text(results: Results, n_rounds: int) -> str:
         _bars_table(results),
         *(f"![{_ALT.format(_NAMES[of])}](../{picture})" for of, picture in PICTURES.items()),
     ]
-    for name in FAMILIES:
+    for name in runnable():
         parts += [f"## {family(name).TITLE}", _cases_list(name), table(name, results)]
     return "\n\n".join(parts)
 
 
 def all_bars(results: Results) -> Iterator[tuple[Bar, CaseResults]]:
     """Yield every bar with the figures that it is for."""
-    for name in FAMILIES:
+    for name in runnable():
         for bar in family(name).BARS:
             if (name, bar.case) in results:
                 yield bar, results[name, bar.case]

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Any, Final, TypeAlias, cast
 
@@ -29,6 +30,7 @@ __all__ = [
     "library",
     "measured",
     "run_all",
+    "runnable",
     "select",
 ]
 
@@ -37,7 +39,7 @@ CaseName: TypeAlias = tuple[str, str]
 
 Results: TypeAlias = Mapping[CaseName, CaseResults]
 
-FAMILIES: Final = ("dask_graphs", "dask_chunks", "dask_reductions", "jax_calls")
+FAMILIES: Final = ("dask_graphs", "dask_chunks", "dask_reductions", "jax_calls", "torch_calls")
 """Modules beside this one, in the order in which the documentation shows them."""
 
 FAR_BEHIND: Final = 3  # times the seconds of the fastest
@@ -65,6 +67,11 @@ def library(name: str) -> str:
     return name.partition("_")[0]
 
 
+def runnable() -> list[str]:
+    """Return the families whose library is installed."""
+    return [name for name in FAMILIES if find_spec(library(name)) is not None]
+
+
 def measured(run: Run) -> Measured:
     """Measure in this process: small arrays first, for what is imported or cached at the first call."""
     module = family(run.family)
@@ -77,7 +84,7 @@ def measured(run: Run) -> Measured:
 
 def select(names: Sequence[str]) -> list[CaseName]:
     """Return the cases of these names, or of families of these names; without names, all."""
-    known = [(name, case) for name in FAMILIES for case in family(name).CASES]
+    known = [(name, case) for name in runnable() for case in family(name).CASES]
     unknown = set(names) - {name for each in known for name in each}
     if unknown:
         raise ValueError(f"there is no family and no case {min(unknown)!r}; the families are {', '.join(FAMILIES)}")
@@ -102,7 +109,7 @@ def _processes() -> Executor:
     """Return what starts a process for each run: a copy of one that has imported all it needs, and run nothing."""
     context = get_context("forkserver")
     # Dask's rechunk imports distributed, where it is installed.
-    context.set_forkserver_preload(["distributed", *(f"{__package__}.{name}" for name in FAMILIES)])
+    context.set_forkserver_preload(["distributed", *(f"{__package__}.{name}" for name in runnable())])
     return ProcessPoolExecutor(max_workers=1, mp_context=context, max_tasks_per_child=1)
 
 
