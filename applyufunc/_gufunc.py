@@ -377,9 +377,10 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The kernel takes one item; it is called once for each. An argument without core dimensions arrives as a NumPy
         scalar.
     kernel_arrays : {"numpy", "same", "traced"}, optional
-        What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX traces,
-        so that JAX itself maps, differentiates and shards the kernel. By default JAX traces what ``jax.jit`` made, and
-        functions of its own; every other kernel takes NumPy arrays, and none is tried.
+        What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX or
+        PyTorch traces, so that the library itself maps, differentiates and compiles the kernel. By default that is so
+        for what ``jax.jit`` made, for functions of these libraries, and for PyTorch's modules, on their own arrays;
+        every other kernel takes NumPy arrays, and none is tried.
     callback : {"auto", "ffi", "pure_callback"}, default "auto"
         JAX, inside ``jit`` and ``vmap``: how the kernel is reached. ``"ffi"``: as a foreign function of XLA's, on the
         CPU, in XLA's own memory. ``"pure_callback"``: by `jax.pure_callback`, on any device. ``"auto"``: the first
@@ -406,7 +407,7 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The dtype in which the kernel gets arrays of the same family: floats, complex numbers or integers. Outputs of
         that family go back to `output_dtypes`, or else to what the arguments' own dtypes promote to.
     jac, vjp, jvp : callable, optional
-        JAX: kernels for derivatives, as `GUFunc.jac`, `GUFunc.vjp` and `GUFunc.jvp` describe them; any one of them will
+        JAX, PyTorch: kernels for derivatives, as `GUFunc.jac`, `GUFunc.vjp` and `GUFunc.jvp` describe them; any one of them will
         do for what it can give. ``jac="complex-step"`` and ``jac="finite-difference"`` call the kernel itself, in
         double precision.
     kernel_token : str, optional

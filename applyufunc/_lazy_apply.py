@@ -103,7 +103,7 @@ def lazy_apply(
     OptionError
         If `shape` has something else than sizes, or `dtype` another number of dtypes than `shape` has shapes.
     UnknownSizeError
-        Inside ``jax.jit``, if `shape` has a None.
+        Inside ``jax.jit`` and ``torch.compile``, if `shape` has a None.
     OutputShapeError, OutputDTypeError, OutputRangeError
         When a lazy result is computed, if `func` returns another number of outputs, another shape, or a dtype that
         does not cast to the declared one.
@@ -124,6 +124,8 @@ def lazy_apply(
 
     JAX: in a transformation `func` runs on the host, through a callback. Under ``vmap`` there is one callback for the
     whole batch, which calls `func` for each item.
+
+    PyTorch: likewise, inside ``torch.compile`` and ``torch.vmap``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Calls on PyTorch tensors: ours, at once and compiled, an operator written by hand, PyTorch's own, the kernel alone."""
+"""Calls on PyTorch tensors: ours, at once and compiled, a hand-written operator, PyTorch's own, the kernel alone."""
 
 from __future__ import annotations
 
