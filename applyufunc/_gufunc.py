@@ -407,9 +407,9 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The dtype in which the kernel gets arrays of the same family: floats, complex numbers or integers. Outputs of
         that family go back to `output_dtypes`, or else to what the arguments' own dtypes promote to.
     jac, vjp, jvp : callable, optional
-        JAX, PyTorch: kernels for derivatives, as `GUFunc.jac`, `GUFunc.vjp` and `GUFunc.jvp` describe them; any one of them will
-        do for what it can give. ``jac="complex-step"`` and ``jac="finite-difference"`` call the kernel itself, in
-        double precision.
+        JAX, PyTorch: kernels for derivatives, as `GUFunc.jac`, `GUFunc.vjp` and `GUFunc.jvp` describe them; any one of
+        them will do for what it can give. ``jac="complex-step"`` and ``jac="finite-difference"`` call the kernel
+        itself, in double precision.
     kernel_token : str, optional
         Dask: a stable identity for a kernel that has none, for deterministic names.
     meta : array or tuple of arrays, optional

@@ -33,9 +33,9 @@ def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any,
             _check_tensor(arg, options, kernel, f"argument {position}")
     _check_one_device(args)
     converted: Sequence[Any] = [_convert(arg, f"argument {position}") for position, arg in enumerate(args)]
-    if kernel.arrays != "numpy":
-        converted = as_tensors(converted)
-    return tuple(converted if kernel.compute_dtype is not None else _strengthen(converted))
+    if kernel.compute_dtype is None:
+        converted = _strengthen(converted)
+    return tuple(converted if kernel.arrays == "numpy" else as_tensors(converted))
 
 
 def _check_tensor(tensor: Array, options: Options, kernel: Kernel, what: str) -> None:

@@ -36,7 +36,7 @@ class _StagedCall(torch.autograd.Function):  # type: ignore[misc]  # of a class 
             return call_traced(site.runner, arrays)
         if not is_recorded(arrays):
             return call_directly(site.runner, arrays)
-        from ._operator import call_operator
+        from ._operator import call_operator  # which is registered when it is first needed
 
         return tuple(call_operator(list(arrays), name_site(site)[0]))
 
