@@ -11,6 +11,7 @@ from ._entry import evaluate_any, explain_any
 from ._errors import OptionError, SignatureError
 from ._gufunc import read_signature
 from ._kernel import Kernel, function_name, make_kernel, parameters_of
+from ._lowering import call_in_graph, is_read_by_torch
 from ._options import OPTION_NAMES, Options, make_options, split_keywords
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
@@ -78,6 +79,8 @@ def apply_ufunc(
     >>> au.apply_ufunc(np.vecdot, None, np.ones((2, 3)), np.ones(3)).shape
     (2,)
     """
+    if is_read_by_torch():
+        return call_in_graph(apply_ufunc, (func, signature, *args), options_and_keywords)
     return evaluate_any(*_read_call(func, signature, args, options_and_keywords))
 
 

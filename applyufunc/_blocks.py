@@ -16,7 +16,7 @@ from itertools import chain, repeat, starmap
 from typing import Any, Final
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_jax_array
+from array_api_compat import array_namespace, device, is_jax_array, is_torch_array
 
 from ._casting import astype, family, numpy_dtype
 from ._compiled import advice_for, is_numba
@@ -112,7 +112,10 @@ class BlockRunner:
     def plan(self, blocks: Sequence[Array]) -> Plan:
         """Return the plan for blocks, or types, of such shapes."""
         shapes = input_shapes(self.insert_constants(blocks), self.signature)
-        return make_plan(self.signature, shapes, self.output_sizes)
+        try:
+            return make_plan(self.signature, shapes, self.output_sizes)
+        except TypeError:  # a compiler's symbolic sizes have no hash
+            return make_plan.__wrapped__(self.signature, shapes, self.output_sizes)
 
     def function(self, expected: Expectation) -> Callable[..., Any]:
         """Return the function to call with the arguments alone."""
@@ -323,7 +326,8 @@ def _expectation(runner: BlockRunner, plan: Plan, blocks: Sequence[Array]) -> Ex
     objects = xp is np and any(block.dtype.kind == "O" for block in blocks)
     strings = next((block.dtype for block in blocks if xp is np and block.dtype.kind == "T"), None)
     thin = _thin_axes(plan, dict(runner.constants))
-    has_values = xp is np or runner.kernel.arrays != "traced" or not is_jax_array(blocks[0])
+    may_be_traced = runner.kernel.arrays == "traced" and xp is not np
+    has_values = not may_be_traced or not (is_jax_array(blocks[0]) or is_torch_array(blocks[0]))
     places = None if runner.selected is None else runner.selected.places
     return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, has_values, strings, places)
 

@@ -312,7 +312,8 @@ class _RuleFunction:
     def _without_none(self, values: Sequence[Any], args: Sequence[Any]) -> list[Array]:
         """Return zeros in place of what is None."""
         signature = _selected(self.signature, self.wanted)
-        plan = make_plan(signature, input_shapes(args, signature), self.output_sizes)
+        shapes_in = input_shapes(args, signature)  # which may be symbolic, and so have no hash
+        plan = make_plan.__wrapped__(signature, shapes_in, self.output_sizes)
         shapes = (tuple(size or 0 for size in output.shape) for output in plan.outputs)
         return [np.zeros(shape) if value is None else value for value, shape in zip(values, shapes, strict=True)]
 

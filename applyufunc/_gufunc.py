@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
 from ._dim_names import check_dims, sized_by_coords
@@ -15,6 +15,7 @@ from ._entry import evaluate_any, explain_any
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
+from ._lowering import call_in_graph, is_read_by_torch
 from ._options import CALL_OPTIONS, OptionKeywords, Options, Parameters, make_options, read_options, split_keywords
 from ._plan import check_output_dims
 from ._signature import Signature
@@ -85,6 +86,8 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def __call__(self, *args: Any, **keywords: Any) -> R:
         """Apply the kernel to arrays; keywords are `axes`, `axis`, `keepdims` and the kernel's own."""
+        if is_read_by_torch():
+            return call_in_graph(self, args, keywords)  # type: ignore[no-any-return]
         direct = self._direct
         if direct is not None:
             result = direct(args, keywords)
@@ -95,6 +98,8 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> GUFunc[Any, R]:
         """Bind a kernel that is a method to its instance, as functions do."""
+        if instance is not None and is_read_by_torch():
+            return _in_graph(_call_method, self, instance, owner)
         bind = getattr(type(self.__wrapped__), "__get__", None)
         if instance is None or bind is None:
             return self
@@ -198,6 +203,8 @@ class GUFunc(BoundKernel, Generic[P, R]):
         >>> middle.with_options(vectorize=True)(np.arange(6).reshape(2, 3))
         array([1, 4])
         """
+        if is_read_by_torch():  # in whose graphs no object of ours can be made
+            return _in_graph(_call_with_options, self, options)
         changed = make_options(self._options, read_options(options))
         _check_options(changed, self._signature)
         return type(self)(self.__wrapped__, self._signature, changed, self._home)
@@ -396,9 +403,10 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The kernel takes one item; it is called once for each. An argument without core dimensions arrives as a NumPy
         scalar.
     kernel_arrays : {"numpy", "same", "traced"}, optional
-        What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX traces,
-        so that JAX itself maps, differentiates and shards the kernel. By default JAX traces what ``jax.jit`` made, and
-        functions of its own; every other kernel takes NumPy arrays, and none is tried.
+        What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX or
+        PyTorch traces, so that the library itself maps, differentiates and compiles the kernel. By default that is so
+        for what ``jax.jit`` made, for functions of these libraries, and for PyTorch's modules, on their own arrays;
+        every other kernel takes NumPy arrays, and none is tried.
     callback : {"auto", "ffi", "pure_callback"}, default "auto"
         JAX, inside ``jit`` and ``vmap``: how the kernel is reached. ``"ffi"``: as a foreign function of XLA's, on the
         CPU, in XLA's own memory. ``"pure_callback"``: by `jax.pure_callback`, on any device. ``"auto"``: the first
@@ -432,9 +440,9 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The dtype in which the kernel gets arrays of the same family: floats, complex numbers or integers. Outputs of
         that family go back to `output_dtypes`, or else to what the arguments' own dtypes promote to.
     jac, vjp, jvp : callable, optional
-        JAX: kernels for derivatives, as `GUFunc.jac`, `GUFunc.vjp` and `GUFunc.jvp` describe them; any one of them will
-        do for what it can give. ``jac="complex-step"`` and ``jac="finite-difference"`` call the kernel itself, in
-        double precision.
+        JAX, PyTorch: kernels for derivatives, as `GUFunc.jac`, `GUFunc.vjp` and `GUFunc.jvp` describe them; any one of
+        them will do for what it can give. ``jac="complex-step"`` and ``jac="finite-difference"`` call the kernel
+        itself, in double precision.
     kernel_token : str, optional
         Dask: a stable identity for a kernel that has none, for deterministic names.
     meta : array or tuple of arrays, optional
@@ -499,6 +507,19 @@ def home_of(func: object) -> Home | None:
     """Return where a module will hold the gufunc object of a function, if it decorates one at its place."""
     module, qualname = getattr(func, "__module__", None), getattr(func, "__qualname__", None)
     return Home(module, qualname) if isinstance(module, str) and isinstance(qualname, str) else None
+
+
+def _in_graph(call: Callable[..., Any], *first: Any) -> GUFunc[Any, Any]:
+    """Return a function that ``torch.compile`` makes a node of, which has these arguments before its own."""
+    return cast("GUFunc[Any, Any]", lambda *args, **keywords: call_in_graph(call, (*first, *args), keywords))
+
+
+def _call_with_options(gufunc: GUFunc[Any, R], options: Mapping[str, Any], /, *args: Any, **keywords: Any) -> R:
+    return gufunc.with_options(**options)(*args, **keywords)
+
+
+def _call_method(gufunc: GUFunc[Any, R], instance: object, owner: type | None, /, *args: Any, **keywords: Any) -> R:
+    return gufunc.__get__(instance, owner)(*args, **keywords)
 
 
 def _check_options(options: Options, signature: Signature) -> None:

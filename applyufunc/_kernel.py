@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import MethodType
@@ -60,7 +60,7 @@ class Kernel:
     name: str
     vectorize: Vectorize = False
     arrays: KernelArrays = "numpy"
-    arrays_by_type: bool = False  # whether nobody said which, so that a function of JAX's own may be traced
+    arrays_by_type: bool = False  # whether nobody said which, so that a function of a library's own may be traced
     writable: bool = False
     contiguous: bool = False  # whether it needs NumPy arrays in C order
     is_filling: bool = False  # whether it gets arrays for its outputs behind its arguments
@@ -92,7 +92,7 @@ class Kernel:
 
     def is_traced_by(self, library: str) -> bool:
         """Tell whether a library that builds programs takes the function itself for a part of one."""
-        return self.arrays == "traced" or (self.arrays_by_type and library == "jax" and _is_of_jax(self.func))
+        return self.arrays == "traced" or (self.arrays_by_type and _is_of(self.func, _PACKAGES[library]))
 
     @property
     def is_found_at_home(self) -> bool:
@@ -166,14 +166,14 @@ def parameters_of(func: KernelFunction, nin: int) -> Parameters:
     return Parameters(frozenset(keyword_only | named), any(p.kind is p.VAR_KEYWORD for p in parameters))
 
 
-def _is_of_jax(func: Any) -> bool:
-    """Tell what ``jax.jit`` and its like make, and the functions of the package itself; no other is tried."""
+def _is_of(func: Any, packages: Collection[str]) -> bool:
+    """Tell what ``jax.jit`` and its like make, PyTorch's modules, and the functions of such a package itself."""
     if isinstance(func, functools.partial):
-        return _is_of_jax(func.func)
+        return _is_of(func.func, packages)
     if isinstance(func, MethodType):
-        return _is_of_jax(func.__func__)
-    homes = (type(func).__module__, getattr(func, "__module__", None))
-    return any(isinstance(home, str) and home.partition(".")[0] in ("jax", "jaxlib") for home in homes)
+        return _is_of(func.__func__, packages)
+    homes = (getattr(func, "__module__", None), *(base.__module__ for base in type(func).__mro__))
+    return any(isinstance(home, str) and home.partition(".")[0] in packages for home in homes)
 
 
 def _load_from_home(home: Home, name: str, how: dict[str, Any]) -> Kernel:
@@ -222,4 +222,5 @@ if hasattr(os, "register_at_fork"):
 _finding_lock = threading.Lock()
 # Weak, since a lock that nobody holds is as good as a new one.
 _locks: MutableMapping[object, contextlib.AbstractContextManager[Any]] = weakref.WeakValueDictionary()
+_PACKAGES: Final = {"jax": ("jax", "jaxlib"), "torch": ("torch",)}
 _UFUNC_KEYWORDS: Final = frozenset({"casting", "dtype", "order", "subok"})

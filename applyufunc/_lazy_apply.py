@@ -21,7 +21,7 @@ from ._blocks import is_constant
 from ._errors import ArgumentError, DimensionError, OptionError, UnknownSizeError
 from ._evaluate import evaluate
 from ._kernel import function_name, make_kernel
-from ._lowering import find_lowering, to_host
+from ._lowering import call_in_graph, find_lowering, is_read_by_torch, to_host
 from ._option_values import OutputSize, UpTo
 from ._options import Options, make_options
 from ._plan import make_plan
@@ -110,7 +110,7 @@ def lazy_apply(
     OptionError
         If `shape` has something else than sizes, or `dtype` another number of dtypes than `shape` has shapes.
     UnknownSizeError
-        Inside ``jax.jit``, if `shape` has a None.
+        Inside ``jax.jit`` and ``torch.compile``, if `shape` has a None.
     OutputShapeError, OutputDTypeError, OutputRangeError
         When a lazy result is computed, if `func` returns another number of outputs, another shape, or a dtype that
         does not cast to the declared one.
@@ -132,6 +132,8 @@ def lazy_apply(
     JAX: in a transformation `func` runs on the host, through a callback. Under ``vmap`` there is one callback for the
     whole batch, which calls `func` for each item.
 
+    PyTorch: likewise, inside ``torch.compile`` and ``torch.vmap``.
+
     Examples
     --------
     >>> import numpy as np
@@ -146,6 +148,9 @@ def lazy_apply(
     >>> au.lazy_apply(np.flatnonzero, table == 3, shape=(au.UpTo(4, fill_value=-1),), dtype=int)
     array([ 0,  3, -1, -1])
     """
+    if is_read_by_torch():
+        how = {"shape": shape, "dtype": dtype, "as_numpy": as_numpy, "xp": xp}
+        return call_in_graph(lazy_apply, (func, *args), {**how, **kwargs})
     whole = _Whole.of(func, args)
     shapes, is_tuple = _read_shapes(shape) if shape is not None else ((whole.broadcast_shape(),), False)
     dtypes = _read_dtypes(dtype, len(shapes), is_tuple=is_tuple) or (whole.result_type(),) * len(shapes)
@@ -203,8 +208,8 @@ class _Whole:
 
     @property
     def may_be_batched(self) -> bool:
-        """Whether the arrays may have further dims that only their library sees, as under ``jax.vmap``."""
-        return array_api_compat.is_jax_array(self.leading)
+        """Whether the arrays may have further dims that only their library sees, as under a ``vmap``."""
+        return array_api_compat.is_jax_array(self.leading) or array_api_compat.is_torch_array(self.leading)
 
     def result_type(self) -> DType:
         """Return the dtype to which the arguments promote in their library."""

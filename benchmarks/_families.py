@@ -24,6 +24,7 @@ FAMILIES: Final = (
     "dask_reductions",
     "jax_calls",
     "labelled_calls",
+    "torch_calls",
     "imports",
 )
 """Modules beside this one, in the order in which the documentation shows them; a new family is a line here."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import applyufunc as au
 from applyufunc._axes import find_core_axes
+from applyufunc._options import OPTION_NAMES
 
 WITH_LEAVE: Final[Mapping[str, Any]] = {"allow_transfer": True}
 
@@ -33,6 +34,7 @@ class Backend:
     examples = 150
     lazy = False  # the result is built before the kernel runs
     traces = False
+    compiles = False
     keeps_masks = True
     named = False  # axes have names, which `call` gives them
     has_short_floats = True
@@ -328,6 +330,85 @@ class JaxVmap(Jax):
         return both[0]
 
 
+class Torch(Backend):
+    """PyTorch tensors on the CPU, which hold their values; its default dtype is float64, as NumPy's is."""
+
+    title = "PyTorch"
+    gives_jax_blocks = False
+    keeps_masks = False
+
+    def __init__(self):
+        self.torch = pytest.importorskip("torch")
+
+    def put(self, array, data=None):
+        copy = np.array(array, order="C")
+        if copy.dtype.kind != "V":
+            return self.torch.from_numpy(copy)
+        return self.torch.from_numpy(copy.view(f"u{copy.itemsize}")).view(getattr(self.torch, copy.dtype.name))
+
+    def get(self, result):
+        name = str(result.dtype).removeprefix("torch.")
+        if not name.startswith(("bfloat", "float8")):
+            return result.numpy()
+        return result.view(getattr(self.torch, f"uint{8 * result.itemsize}")).numpy().view(name)
+
+    def check_type(self, result):
+        assert type(result) is self.torch.Tensor
+        assert result.is_contiguous()
+
+    @contextlib.contextmanager
+    def context(self):
+        before = self.torch.get_default_dtype()
+        self.torch.set_default_dtype(self.torch.float64)
+        try:
+            yield
+        finally:
+            self.torch.set_default_dtype(before)
+
+
+class TorchCompile(Torch):
+    """PyTorch inside `torch.compile`, in one graph of operators."""
+
+    title = "PyTorch, `compile`"
+    examples = 10
+    lazy = True
+    compiles = True
+    takes_unknown_sizes = False
+
+    def run(self, function, args):
+        self.torch.compiler.reset()  # each example is another program
+        return self.torch.compile(function, backend="aot_eager", fullgraph=True)(*args)
+
+    def call(self, kernel, signature, args, options):
+        own = {name: value for name, value in options.items() if name not in OPTION_NAMES}
+        if any(isinstance(value, np.ndarray) for value in own.values()):  # in a program a tensor like all others
+            bound = {name: value for name, value in options.items() if name not in own}
+            call = au.gufunc(signature, **bound, kwargs=own)(kernel)
+        else:
+            call = lambda *args: au.apply_ufunc(kernel, signature, *args, **options)
+        return self.run(call, args)
+
+
+class TorchVmap(Torch):
+    """PyTorch inside `torch.vmap`: the first argument is mapped, the others are the same for the whole batch."""
+
+    title = "PyTorch, `vmap`"
+    examples = 50
+    lazy = True
+    takes_unknown_sizes = False
+    batch = (2,)
+
+    def run(self, function, args):
+        batch = self.torch.stack([args[0], args[0]])
+        in_dims = (0, *(None,) * (len(args) - 1))
+        both = self.torch.vmap(function, in_dims)(batch, *args[1:])
+        return tuple(self._one(batched) for batched in both) if isinstance(both, tuple) else self._one(both)
+
+    def _one(self, both):
+        np.testing.assert_array_equal(self.get(both[0]), self.get(both[1]))
+        return both[0]
+
+
 class Labelled(Backend):
     """xarray: every axis gets the name of the dim that it is to the signature; names take it to its place again."""
 
@@ -404,6 +485,9 @@ BACKENDS = {
     "jax": Jax,
     "jax-jit": JaxJit,
     "jax-vmap": JaxVmap,
+    "torch": Torch,
+    "torch-compile": TorchCompile,
+    "torch-vmap": TorchVmap,
     "cubed": Cubed,
     "xarray": Labelled,
     "xarray-dask": LabelledDask,

@@ -453,7 +453,7 @@ def test_a_dtype_that_jax_narrows_is_told_in_the_words_of_the_warning():
 
 
 def test_every_library_is_explained_without_calling_the_kernel(backend):
-    if backend.batch or backend.traces:
+    if backend.batch or backend.traces or backend.compiles:
         pytest.skip("shown under jit by another test")
     if backend.named:
         pytest.skip("shown with names by another test")

@@ -65,7 +65,7 @@ def test_the_output_dtype_does_not_depend_on_the_order_of_the_items(backend, ord
 
 def test_a_fixed_size_is_enforced(backend):
     text = message(backend, lambda v: v.sum(axis=-1), "(3)->()", np.ones((2, 4)), output_dtypes=float)
-    assert text == "argument 0: core dimension fixed to 3, got 4"
+    assert text.partition("\n")[0] == "argument 0: core dimension fixed to 3, got 4"
 
 
 @pytest.mark.parametrize("signature", ["(3)->()", " ( 3 ) -> ( ) ", "(n?)->()", "(n|1)->()"])
@@ -255,7 +255,7 @@ def test_a_kernels_own_exception_says_where_it_was_raised(backend):
     else:
         assert type(caught.value) is KeyError
         (note,) = caught.value.__notes__
-        assert note.startswith("in kernel 'boom' with signature '()->()', called with float64(3,)")
+        assert note.startswith(f"in kernel 'boom' with signature '()->()', called with float64{(*backend.batch, 3)}")
 
 
 class Wrapped:

@@ -7,8 +7,9 @@ arrives.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
@@ -27,7 +28,7 @@ from .._ownership import copy_of
 from .._typing import Array
 from ._host import as_numpy, check_one_device, check_transfer, is_jax_literal, library_name, to_host
 
-__all__ = ["convert_keywords", "find_lowering", "to_host"]
+__all__ = ["call_in_graph", "convert_keywords", "find_lowering", "is_read_by_torch", "to_host"]
 
 
 def find_lowering(args: Sequence[Any]) -> Lowering:
@@ -57,9 +58,23 @@ def convert_keywords(options: Options, kernel: Kernel, lowering: Lowering, array
     }
 
 
+def is_read_by_torch() -> bool:
+    """Tell whether ``torch.compile`` reads this line in place of running it; public functions ask first."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def call_in_graph(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Return what a public function returns, from a node of the graph that ``torch.compile`` builds."""
+    from ._torch._graph import call_in_graph
+
+    return call_in_graph(function, args, keywords)
+
+
 _DASK: Final = ("dask", "dask_array")  # two packages, whose arrays know nothing of each other; one lowering
-_MODULES: Final = {**dict.fromkeys(_DASK, "._dask"), "cubed": "._cubed", "jax": "._jax"}
+_MODULES: Final = {**dict.fromkeys(_DASK, "._dask"), "cubed": "._cubed", "jax": "._jax", "torch": "._torch"}
 _LAZY: Final = (*_DASK, "cubed")
+_TRACING: Final = ("jax", "torch")  # whose arrays may stand for what a transformation will put there
 _LIBRARIES_WITHOUT_LOWERING: Final = {"ndonnx", "dask_expr"}
 
 
@@ -73,6 +88,8 @@ def _library(arg: Any, what: str) -> str:
         return "dask"
     if array_api_compat.is_jax_array(arg) or (hasattr(type(arg), "__jax_array__") and _is_installed("jax")):
         return "jax"
+    if array_api_compat.is_torch_array(arg):  # of a class of somebody else's too
+        return "torch"
     name = library_name(arg)
     is_collection = hasattr(type(arg), "__dask_graph__")  # an object may answer to every name
     if name == "dask_array" and is_collection:
@@ -171,14 +188,14 @@ def _refuse_lazy_parts(value: Any, what: str) -> None:
 
 
 def _refuse_lazy(array: Array, library: str, what: str) -> None:
-    if library in _LAZY or (library == "jax" and _lowering_for(library).is_traced(array)):
+    if library in _LAZY or (library in _TRACING and _lowering_for(library).is_traced(array)):
         kind = "lazy" if library in _LAZY else "traced"
         raise ArgumentError(f"{what} is a {kind} {library} array: {_cure_for_lazy(array, library, what)}")
 
 
 def _cure_for_lazy(array: Array, library: str, what: str) -> str:
     if what.startswith("argument"):
-        stack = "jax.numpy.stack" if library == "jax" else "dask.array.stack" if library in _DASK else "cubed.stack"
+        stack = {"jax": "jax.numpy", "dask": "dask.array"}.get(library, library) + ".stack"
         return f"pass one array, such as {stack} makes of a list"
     cure = "" if array.ndim else " (for a scalar, add ',()' to the signature's inputs)"
     return f"pass it as an argument whose dims are all core{cure}"

@@ -24,12 +24,12 @@ from ..._errors import KernelError, OptionError, UnknownSizeError
 from ..._failures import keep_failure, reraise
 from ..._option_values import Callback
 from ..._typing import Array, Staged
+from .._identity import Identified, identify
 from ._batching import batch_in_one_call
 from ._derivatives import Run, differentiable
 from ._direct import common_device, run_on_numpy
 from ._explicit import call_on_typed_shards
 from ._guard import without_jax
-from ._identity import Identified, identify
 from ._partition import call_per_shard
 from ._self_test import why_unavailable
 from ._states import RunIdentified

@@ -22,8 +22,8 @@ from ..._blocks import BlockRunner
 from ..._errors import ArgumentError
 from ..._plan import Plan
 from ..._typing import Array
+from .._identity import Identified
 from ._cuts import Cut, Wish, array_operands, cut_as_wished, cut_evenly, independent_sizes, wishes
-from ._identity import Identified
 from ._states import RunIdentified, run_on_shard
 
 __all__ = ["call_on_typed_shards"]

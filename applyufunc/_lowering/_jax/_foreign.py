@@ -30,9 +30,9 @@ from jax.interpreters import mlir
 from ..._blocks import BlockRunner
 from ..._errors import OptionError
 from ..._typing import Array
+from .._identity import Identified
 from ._borrowed import BorrowingKernel, Form, make_form
 from ._exit import running, wait_at_exit
-from ._identity import Identified
 from ._xla_abi import (
     Frame,
     Handler,

@@ -24,9 +24,9 @@ from jax.sharding import Mesh, NamedSharding
 from ..._blocks import BlockRunner
 from ..._plan import Operand, Plan
 from ..._typing import Array, Staged
+from .._identity import Identified
 from ._cuts import Cut, Wish, array_operands, cut_as_wished, cut_evenly, independent_sizes, reduced_dims, wishes
 from ._foreign import Program, find_call, foreign_call
-from ._identity import Identified
 from ._states import run_on_shard
 from ._types import output_types
 

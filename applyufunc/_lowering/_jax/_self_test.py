@@ -21,8 +21,8 @@ from ..._failures import reraise
 from ..._kernel import Kernel
 from ..._signature import Signature
 from ..._typing import Array
+from .._identity import identify
 from ._foreign import foreign_call
-from ._identity import identify
 from ._xla_abi import DTYPES
 
 __all__ = ["why_unavailable"]

@@ -27,8 +27,8 @@ from ..._errors import OutputDTypeError
 from ..._plan import Plan
 from ..._signature import CoreDim, Signature
 from ..._typing import Array
+from .._identity import Identified, identify
 from ._cuts import Cut, reduced_dims
-from ._identity import Identified, identify
 from ._xla_abi import DTYPES
 
 __all__ = ["RunIdentified", "run_on_shard"]
