@@ -377,9 +377,9 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         Sizes of dimensions that only outputs have, or that the kernel resizes. None: unknown until computed. A callable
         is called as ``f(sizes, **keywords)``, with a mapping of the known sizes and those of the kernel's keywords that
         it names, and returns an int, UpTo or None.
-    vectorize : bool, default False
+    vectorize : bool or "numba", default False
         The kernel takes one item; it is called once for each. An argument without core dimensions arrives as a NumPy
-        scalar.
+        scalar. ``"numba"``: Numba, where it is installed, compiles the kernel, a plain Python function, and the loop.
     kernel_arrays : {"numpy", "same", "traced"}, optional
         What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX traces,
         so that JAX itself maps, differentiates and shards the kernel. By default JAX traces what ``jax.jit`` made, and
@@ -396,6 +396,9 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
     budget : int or str, optional
         Dask: bytes that the largest block may have when core dimensions are merged; by default ``array.chunk-size``.
         ``"keep"``: as many as the largest block that an argument has.
+    block_bytes : int or str, optional
+        Call the kernel on slices of the loop dimensions that have at most so many bytes in all operands together, such
+        as ``"1 MiB"``, so that its temporaries stay in cache. By default it gets a block whole.
     allow_transfer : bool, default False
         Copy arrays to the host where their own library would refuse to do so unasked.
     writable : bool, default False

@@ -34,7 +34,7 @@ MODULES = sorted(
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    for library in ("dask", "jax", "matplotlib", "scipy"):
+    for library in ("dask", "jax", "matplotlib", "numba", "scipy"):
         if re.search(rf"^ *>>> (import|from) {library}\b", text, flags=re.MULTILINE):
             pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)  # for what a page draws
