@@ -206,7 +206,8 @@ class BlockRunner:
             if isinstance(items, SharedItems):
                 return collect_in_threads(function, items, expected)
             returned = map(function, *items) if items else starmap(function, [()])
-            return collect_items(returned, expected, _n_items(expected.plan))
+            call = (function, items[0]) if len(items) == 1 else None
+            return collect_items(returned, expected, _n_items(expected.plan), call)
 
     def _finish(self, outputs: tuple[Array, ...], blocks: Sequence[Array], expected: Expectation) -> tuple[Array, ...]:
         """Return outputs of dtypes that nobody declared as if the kernel had computed in those of the blocks."""

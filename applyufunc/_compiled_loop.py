@@ -1,8 +1,8 @@
 """The loop over a kernel that takes one item, compiled by Numba into a true gufunc; imported when the first one is.
 
 In: a kernel, its arguments as it will see them, what is expected of its outputs. Out: the outputs, or the dtypes that
-Numba infers for them. A kernel has a gufunc for each set of dtypes, numbers of core dims and contiguities that it is
-called with; sizes do not matter.
+Numba infers for them. A kernel has a gufunc for each set of dtypes, numbers of core dims and layouts in memory that it
+is called with; sizes do not matter.
 """
 
 from __future__ import annotations

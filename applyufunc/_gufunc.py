@@ -399,9 +399,9 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         Sizes of dimensions that only outputs have, or that the kernel resizes. None: unknown until computed. A callable
         is called as ``f(sizes, **keywords)``, with a mapping of the known sizes and those of the kernel's keywords that
         it names, and returns an int, UpTo or None.
-    vectorize : bool, default False
+    vectorize : bool or "numba", default False
         The kernel takes one item; it is called once for each. An argument without core dimensions arrives as a NumPy
-        scalar.
+        scalar. ``"numba"``: Numba, where it is installed, compiles the kernel, a plain Python function, and the loop.
     kernel_arrays : {"numpy", "same", "traced"}, optional
         What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX or
         PyTorch traces, so that the library itself maps, differentiates and compiles the kernel. By default that is so
@@ -421,6 +421,9 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         ``"keep"``: as many as the largest block that an argument has.
     extra_projected_mem : int or str, default 0
         Bytes that a call of the kernel takes beside its inputs and outputs, for cubed's limit on memory.
+    block_bytes : int or str, optional
+        Call the kernel on slices of the loop dimensions that have at most so many bytes in all operands together, such
+        as ``"1 MiB"``, so that its temporaries stay in cache. By default it gets a block whole.
     allow_transfer : bool, default False
         Copy arrays to the host where their own library would refuse to do so unasked.
     writable : bool, default False

@@ -141,7 +141,7 @@ def _flag(value: object, name: str) -> bool:
 def _vectorize(value: object, name: str) -> Vectorize:
     if value is None:  # as dask.array.apply_gufunc spells "no"
         return False
-    if value == "numba":
+    if isinstance(value, str) and value == "numba":
         return "numba"
     if not isinstance(value, bool):
         raise OptionError(f"{name} takes True, False or 'numba', got {value!r}")

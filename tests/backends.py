@@ -29,6 +29,7 @@ class Backend:
     has_chunks = False
     works_on_pieces = True  # reductions and their like leave a core dim in its chunks
     has_lazy_apply = True
+    has_explain = True
     takes_axes = True
     takes_unknown_sizes = True
     examples = 150
@@ -356,6 +357,9 @@ class Torch(Backend):
         assert type(result) is self.torch.Tensor
         assert result.is_contiguous()
 
+    def is_own(self, block):
+        return type(block) is self.torch.Tensor
+
     @contextlib.contextmanager
     def context(self):
         before = self.torch.get_default_dtype()
@@ -374,6 +378,7 @@ class TorchCompile(Torch):
     lazy = True
     compiles = True
     takes_unknown_sizes = False
+    has_explain = False  # of a program, before it is compiled
 
     def run(self, function, args):
         self.torch.compiler.reset()  # each example is another program
@@ -395,7 +400,6 @@ class TorchVmap(Torch):
     title = "PyTorch, `vmap`"
     examples = 50
     lazy = True
-    takes_unknown_sizes = False
     batch = (2,)
 
     def run(self, function, args):

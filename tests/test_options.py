@@ -108,7 +108,8 @@ def test_changes_leave_the_base_as_it_was():
 @pytest.mark.parametrize("name", ["vectorize", "allow_transfer", "writable", "thread_safe", "allow_rechunk"])
 @pytest.mark.parametrize("value", [1, 0, "yes", np.True_])
 def test_flags_take_true_or_false(name, value):
-    assert refusal(made, **{name: value}) == f"{name} takes True or False, got {value!r}"
+    choice = "True, False or 'numba'" if name == "vectorize" else "True or False"
+    assert refusal(made, **{name: value}) == f"{name} takes {choice}, got {value!r}"
 
 
 def test_vectorize_none_is_how_dask_spells_no():
