@@ -229,3 +229,12 @@ def test_a_kernels_derivative_is_a_kernel(way):
     gradient = jax.grad(lambda x: squares(x).sum())
     transforms = {"jax": lambda f: f, "jax-jit": jax.jit, "jax-vmap": jax.vmap}
     np.testing.assert_array_equal(transforms[way](gradient)(X.astype("f4")), 2 * X)
+
+
+@pytest.mark.covers("derivatives", "torch")
+def test_the_same_derivative_serves_pytorch():
+    torch = pytest.importorskip("torch")
+    squares = au.gufunc("(n)->()", jac=lambda x: 2 * x, output_dtypes=float)(lambda x: (x**2).sum(axis=-1))
+    x = torch.tensor(X, requires_grad=True)
+    squares(x).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * X)
