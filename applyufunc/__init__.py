@@ -1,8 +1,11 @@
 """Apply a function on small arrays to large ones, by a gufunc signature, on NumPy, Dask, JAX and array-API arrays."""
 
-from . import reductions
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from ._apply import apply_ufunc, explain
-from ._core_chunks import Overlap, Reduction, Scan
 from ._errors import (
     AlignmentError,
     ApplyUfuncError,
@@ -20,13 +23,17 @@ from ._errors import (
     UnknownDTypeError,
     UnknownSizeError,
 )
-from ._explanation import Explanation
 from ._failures import reraise
 from ._gufunc import GUFunc, gufunc
-from ._lazy_apply import lazy_apply
 from ._option_values import UpTo
 from ._signature import CoreDim, Signature
 from ._transfer import allow_transfer
+
+if TYPE_CHECKING:
+    from . import reductions
+    from ._core_chunks import Overlap, Reduction, Scan
+    from ._explanation import Explanation
+    from ._lazy_apply import lazy_apply
 
 __all__ = [
     "AlignmentError",
@@ -62,3 +69,26 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Return what is imported when it is first asked for, so that the package itself is there in no time."""
+    if name not in _IMPORTED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_IMPORTED_LATER[name], __name__)
+    value = globals()[name] = module if name == "reductions" else getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+_IMPORTED_LATER: Final = {
+    "Explanation": "._explanation",
+    "Overlap": "._core_chunks",
+    "Reduction": "._core_chunks",
+    "Scan": "._core_chunks",
+    "lazy_apply": "._lazy_apply",
+    "reductions": ".reductions",
+}

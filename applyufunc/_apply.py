@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ._derivatives import check_rules
+from ._dim_names import check_dims
+from ._entry import evaluate_any, explain_any
 from ._errors import OptionError, SignatureError
-from ._evaluate import evaluate
-from ._explain import explain_call
-from ._explanation import Explanation
 from ._gufunc import read_signature
 from ._kernel import Kernel, function_name, make_kernel, parameters_of
+from ._lowering import call_in_graph, is_read_by_torch
 from ._options import OPTION_NAMES, Options, make_options, split_keywords
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
+
+if TYPE_CHECKING:
+    from ._explanation import Explanation
 
 __all__ = ["apply_ufunc", "explain"]
 
@@ -42,15 +45,16 @@ def apply_ufunc(
         ufunc.
     *args : array, scalar or None
         One for each input of the signature. Loop dimensions broadcast against each other, core dimensions do not. A
-        Python scalar and None reach the kernel as they are.
+        Python scalar and None reach the kernel as they are. Of xarray's objects core dimensions are found by name.
     **options_and_keywords
         The options of `gufunc`, and the kernel's own keywords.
 
     Returns
     -------
     array or tuple of arrays
-        Of the library of the arguments: loop dimensions, then the output's core dimensions. A tuple where the signature
-        has several outputs, or ends in a comma.
+        Of the library of the arguments: loop dimensions, then the output's core dimensions; with labels, where an
+        argument has some, each dimension in its place. A tuple where the signature has several outputs, or ends in a
+        comma.
 
     Raises
     ------
@@ -75,7 +79,9 @@ def apply_ufunc(
     >>> au.apply_ufunc(np.vecdot, None, np.ones((2, 3)), np.ones(3)).shape
     (2,)
     """
-    return evaluate(*_read_call(func, signature, args, options_and_keywords))
+    if is_read_by_torch():
+        return call_in_graph(apply_ufunc, (func, signature, *args), options_and_keywords)
+    return evaluate_any(*_read_call(func, signature, args, options_and_keywords))
 
 
 def explain(
@@ -132,7 +138,7 @@ def explain(
       kernel calls    1, one for each block
       output dtypes   those that the kernel returns
     """
-    return explain_call(*_read_call(func, signature, args, options_and_keywords))
+    return explain_any(*_read_call(func, signature, args, options_and_keywords))
 
 
 def _read_call(
@@ -149,6 +155,7 @@ def _read_call(
     options = make_options(Options(), chosen)
     if own:
         options = make_options(options, {"kwargs": {**options.kwargs, **own}})
+    check_dims(options, parsed)
     check_rules(options, parsed)
     return make_kernel(func, options), parsed, args, options
 

@@ -316,7 +316,9 @@ def _kept_in_place(found: tuple[tuple[int, ...], ...], output: _Operand) -> tupl
 def _read_axis(context: str, axis: object, operands: tuple[_Operand, ...]) -> tuple[tuple[int, ...], ...]:
     """Take the one axis for each operand that has the shared core dim, counted in that operand."""
     if _as_int(axis) is None:
-        raise OptionError(f"{context}axis has to be an integer, got {axis!r}")
+        is_traced = hasattr(axis, "aval")  # as what JAX traces has
+        cure = ": bind it by with_options(axis=...), since jit and vmap trace keywords" if is_traced else ""
+        raise OptionError(f"{context}axis has to be an integer, got {axis!r}{cure}")
     return tuple(
         () if operand.ndim is None or not operand.core_dims else (_checked_axis(context, axis, operand),)
         for operand in operands

@@ -13,27 +13,37 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat, starmap
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_jax_array
+from array_api_compat import array_namespace, device, is_jax_array, is_torch_array
 
 from ._casting import astype, family, numpy_dtype
+from ._compiled import advice_for, is_numba
 from ._compute_dtype import dtype_for_kernel, dtype_of_results
-from ._errors import ApplyUfuncError, UnknownDTypeError
+from ._errors import ApplyUfuncError, OutputShapeError, UnknownDTypeError, UnknownSizeError
 from ._expectation import Expectation
 from ._items import Column, collect_items
 from ._kernel import Kernel
-from ._option_values import OutputSizes
+from ._option_values import OutputSizes, UpTo
 from ._ownership import copy_of, own
 from ._plan import Operand, Plan, make_plan, shape_text
 from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
+from ._returned import kind_text
 from ._signature import CoreDim, Signature
 from ._slices import Cut, assemble, cut_loop, slice_of, slice_sizes
 from ._threads import SharedItems, collect_in_threads
 from ._typing import Array, DType, Keywords, Namespace, Shape
 
-__all__ = ["BlockRunner", "add_note", "input_shapes", "is_constant", "location_text", "read_only"]
+__all__ = ["BlockRunner", "Selection", "add_note", "input_shapes", "is_constant", "location_text", "read_only"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which of the outputs that a function returns are wanted, for messages to those who wrote it."""
+
+    signature: Signature  # with all outputs
+    places: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,8 @@ class BlockRunner:
     output_sizes: OutputSizes
     dtypes: tuple[np.dtype[Any], ...] | None  # of the outputs; None: whatever the kernel returns
     found: bool = False  # whether the dtypes are those that a call on made-up values gave
+    selected: Selection | None = None  # where the function returns more outputs than the signature has
+    filled_dtypes: tuple[np.dtype[Any], ...] | None = None  # of arrays that the kernel fills, before they are narrowed
 
     def __call__(self, *blocks: Array, location: Sequence[slice] = ()) -> tuple[Array, ...]:
         """Return the outputs for one block of each array argument, which nobody else holds.
@@ -100,7 +112,10 @@ class BlockRunner:
     def plan(self, blocks: Sequence[Array]) -> Plan:
         """Return the plan for blocks, or types, of such shapes."""
         shapes = input_shapes(self.insert_constants(blocks), self.signature)
-        return make_plan(self.signature, shapes, self.output_sizes)
+        try:
+            return make_plan(self.signature, shapes, self.output_sizes)
+        except TypeError:  # a compiler's symbolic sizes have no hash
+            return make_plan.__wrapped__(self.signature, shapes, self.output_sizes)
 
     def function(self, expected: Expectation) -> Callable[..., Any]:
         """Return the function to call with the arguments alone."""
@@ -111,13 +126,13 @@ class BlockRunner:
         """Return what a compiled loop says of its outputs for such inputs; None where there is none."""
         if self.kernel.vectorize != "numba" or self.kernel.compute_dtype is not None:
             return None
-        from ._compiled import compiled_dtypes  # imports Numba
+        from ._compiled_loop import compiled_dtypes  # imports Numba
 
         return compiled_dtypes(self.kernel, plan, dtypes, self.keywords)
 
     def add_note(self, error: Exception, blocks: Sequence[Array], expected: Expectation) -> None:
         """Say, of an exception, what the kernel was called with."""
-        add_note(error, _Situation(self, self.insert_constants(blocks), (), expected, None).text())
+        add_note(error, _Situation(self, self.insert_constants(blocks), (), expected, None).text(error))
 
     def insert_constants(self, blocks: Sequence[Array]) -> tuple[Any, ...]:
         """Return all arguments in the signature's order."""
@@ -153,7 +168,7 @@ class BlockRunner:
             waiting = None
             return self._finish(check_items(returned, expected), blocks, expected)
         except Exception as error:
-            add_note(error, _Situation(self, args, location, expected, waiting).text())
+            add_note(error, _Situation(self, args, location, expected, waiting).text(error))
             raise
 
     def _run_cut(self, blocks: Sequence[Array], cuts: Sequence[Cut], location: Sequence[slice]) -> tuple[Array, ...]:
@@ -178,7 +193,7 @@ class BlockRunner:
         """Return the outputs of a compiled loop; None where there is none, or where it failed."""
         if self.kernel.vectorize != "numba":
             return None
-        from ._compiled import run_compiled  # imports Numba
+        from ._compiled_loop import run_compiled  # imports Numba
 
         arranged = _arrange(args, expected.plan, self.kernel)
         with self.kernel.guard():
@@ -200,18 +215,36 @@ class BlockRunner:
         if compute is None or self.dtypes is not None:
             return outputs
         own = [block.dtype for block in blocks]
-        return tuple(_back(output, own, compute, f"output {n}", expected) for n, output in enumerate(outputs))
+        return tuple(_back(output, own, compute, expected.name(n), expected) for n, output in enumerate(outputs))
 
     def _fill(self, expected: Expectation, *args: Any, **keywords: Any) -> Any:
         """Call a kernel that has to be given arrays for its outputs."""
         if self.dtypes is None:
-            raise UnknownDTypeError(f"kernel {self.kernel.name!r} is compiled for its outputs too: pass output_dtypes")
-        operands = expected.plan.outputs
-        shapes = (operand.core_shape if self.kernel.vectorize else operand.shape for operand in operands)
-        pairs = zip(shapes, map(self._filled_dtype, self.dtypes), strict=True)
-        outputs = tuple(np.empty([size or 0 for size in shape], dtype) for shape, dtype in pairs)
-        self.kernel.func(*args, *outputs, **keywords)
+            raise UnknownDTypeError(
+                f"kernel {self.kernel.name!r} fills arrays that are made for its outputs: pass output_dtypes"
+            )
+        pairs = zip(expected.plan.outputs, map(self._filled_dtype, self.filled_dtypes or self.dtypes), strict=True)
+        outputs = tuple(self._to_fill(operand, dtype, dict(expected.plan.bounds)) for operand, dtype in pairs)
+        returned = self.kernel.func(*args, *outputs, **keywords)
+        if self.kernel.is_filling and not (returned is None or any(returned is output for output in outputs)):
+            raise OutputShapeError(
+                f"kernel returned {kind_text(returned)}, expected None: with fills_outputs=True it fills the "
+                f"{len(outputs)} array(s) that it gets behind its arguments"
+            )
         return outputs if len(outputs) > 1 or self.signature.always_tuple else outputs[0]
+
+    def _to_fill(self, operand: Operand, dtype: np.dtype[Any], bounds: Mapping[str, UpTo]) -> np.ndarray[Any, Any]:
+        """Return an array for an output; where only a bound of a size is known, filled with what pads it."""
+        shape = operand.core_shape if self.kernel.vectorize else operand.shape
+        for dim, size in zip(operand.dims, operand.shape, strict=True):
+            if size is None:
+                raise UnknownSizeError(
+                    f"kernel {self.kernel.name!r} fills arrays that are made for its outputs, and the size of output "
+                    f"dimension {dim!r} is unknown until computed: pass a size, or UpTo(bound), in output_sizes"
+                )
+        known = tuple(size or 0 for size in shape)
+        bound = next((bounds[dim] for dim in operand.dims if dim in bounds), None)
+        return np.empty(known, dtype) if bound is None else np.full(known, bound.fill_value, dtype)
 
     def _filled_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the array that a kernel fills for an output of a declared one."""
@@ -294,8 +327,10 @@ def _expectation(runner: BlockRunner, plan: Plan, blocks: Sequence[Array]) -> Ex
     objects = xp is np and any(block.dtype.kind == "O" for block in blocks)
     strings = next((block.dtype for block in blocks if xp is np and block.dtype.kind == "T"), None)
     thin = _thin_axes(plan, dict(runner.constants))
-    has_values = xp is np or runner.kernel.arrays != "traced" or not is_jax_array(blocks[0])
-    return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, has_values, strings)
+    may_be_traced = runner.kernel.arrays == "traced" and xp is not np
+    has_values = not may_be_traced or not (is_jax_array(blocks[0]) or is_torch_array(blocks[0]))
+    places = None if runner.selected is None else runner.selected.places
+    return Expectation(plan, runner.dtypes, runner.found, thin, xp, place, masked, objects, has_values, strings, places)
 
 
 def _thin_axes(plan: Plan, constants: Collection[int]) -> tuple[bool, ...]:
@@ -357,7 +392,16 @@ def _protect(array: Array, kernel: Kernel) -> Array:
         return array if kernel.vectorize else copy_of(array)  # the loop copies each item
     if not isinstance(array, np.ndarray):
         return array
-    return array.copy() if kernel.ignores_read_only else read_only(array)
+    if kernel.gets_copies:
+        return array.copy()
+    return read_only(array if kernel.vectorize or not kernel.needs_contiguous else _contiguous(array))
+
+
+def _contiguous(array: Any) -> Any:
+    """Return an item, or a whole array, in C order; what is so already is passed on."""
+    if not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned):
+        return array
+    return read_only(array.copy())
 
 
 def _read_only_masked(array: Any) -> Any:
@@ -396,7 +440,9 @@ def _walk(array: Array, loop_shape: tuple[int, ...], n_items: int, kernel: Kerne
     else:
         stretched = _stretch(array, (*loop_shape, *array.shape[n_loop:]))
         items = _walk_rows(stretched, n_loop) if is_numpy else (stretched[(*i, ...)] for i in np.ndindex(loop_shape))
-    return map(copy_of, items) if kernel.writable else items
+    if kernel.writable:
+        return map(copy_of, items)
+    return map(_contiguous, items) if kernel.needs_contiguous else items
 
 
 def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:
@@ -426,14 +472,26 @@ class _Situation:
     expected: Expectation | None  # None: the shapes do not fit
     waiting: Sequence[Iterator[Any]] | SharedItems | None  # items not called with yet; None: the kernel does not run
 
-    def text(self) -> str:
+    def text(self, error: Exception) -> str:
         """Write what the kernel was called with, and, where that is something else, what the caller gave."""
         given = ", ".join(map(_describe, self.args))
         seen = given if self.expected is None else ", ".join(_seen(self.runner, self.args, self.expected.plan))
         source = "" if seen == given else f", for arguments {given}"
         block = f", block {location_text(self.location)}" if self.location else ""
-        name, signature = self.runner.kernel.name, str(self.runner.signature)
-        return f"in kernel {name!r} with signature {signature!r}, called with {seen}{self._item()}{source}{block}"
+        selected = self.runner.selected
+        name, signature = self.runner.kernel.name, str(selected.signature if selected else self.runner.signature)
+        where = f"{self._item()}{source}{block}{self._cure(error)}"
+        return f"in kernel {name!r} with signature {signature!r}, called with {seen}{where}"
+
+    def _cure(self, error: Exception) -> str:
+        """Write the option that a kernel lacks which failed in NumPy's usual words for that."""
+        is_known = type(error) in (BufferError, TypeError, ValueError) or is_numba(error)
+        words = str(error) if is_known else ""  # an exception's own text may fail in any way
+        has_batch = self.expected is not None and self.expected.plan.n_loop and not self.runner.kernel.vectorize
+        if has_batch and any(text in words for text in _OF_ONE_ITEM):
+            return " (a kernel that takes one item at a time needs vectorize=True)"
+        advice = advice_for(words)
+        return "" if advice is None else f" ({advice})"
 
     def _item(self) -> str:
         """Write which item the kernel was called with last, found from how many are left."""
@@ -464,3 +522,7 @@ def _seen_dtype(own: DType, compute: np.dtype[Any] | None) -> DType:
 
 def _describe(arg: Any) -> str:
     return repr(arg) if is_constant(arg) else f"{arg.dtype}{shape_text(arg.shape)}"
+
+
+_OF_ONE_ITEM: Final = ("truth value of an array", "arrays can be converted to Python scalars")
+"""NumPy's words where a batch, or an array that refuses writing, is taken for something else."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,13 +19,15 @@ from ._blocks import BlockRunner, input_shapes, is_constant
 from ._casting import numpy_dtype
 from ._compute_dtype import dtype_for_kernel
 from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
-from ._explanation import DTypeSource, Execution
 from ._kernel import Kernel
 from ._option_values import OutputSizes
 from ._options import Options
 from ._plan import Plan, core_sizes, fix_output_sizes, make_plan
 from ._signature import Signature
 from ._typing import Array, Keywords, Namespace, Shape
+
+if TYPE_CHECKING:
+    from ._explanation import DTypeSource, Execution
 
 __all__ = ["Call", "Lent", "Lowering", "input_dtype", "make_call"]
 
@@ -49,6 +51,14 @@ class Call:
         """NumPy dtypes of the outputs; asked for only where the call is lazy, and then known."""
         assert self.runner.dtypes is not None
         return self.runner.dtypes
+
+    def with_assumed_dtypes(self, dtype: np.dtype[Any]) -> Call:
+        """Return the call with dtypes to plan by: those of blocks, numbers as float64 or more, if none are known."""
+        if self.runner.dtypes is not None:
+            return self
+        assumed = np.result_type(dtype, np.float64) if dtype.kind in "biufc" else dtype
+        runner = dataclasses.replace(self.runner, dtypes=(assumed,) * len(self.plan.outputs))
+        return dataclasses.replace(self, runner=runner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +145,9 @@ def make_call(
     is_declared = source == "declared"
     dtypes = None if wanted is None else tuple(lowering.narrow(dtype, declared=is_declared) for dtype in wanted)
     found = dtypes is not None and not is_declared
-    return Call(dataclasses.replace(runner, dtypes=dtypes, found=found), plan, options, source, wanted or ())
+    filled = wanted if kernel.fills_outputs else None
+    runner = dataclasses.replace(runner, dtypes=dtypes, found=found, filled_dtypes=filled)
+    return Call(runner, plan, options, source, wanted or ())
 
 
 def input_dtype(arg: Any) -> InputDType:

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from ._blocks import BlockRunner, input_shapes
+from ._blocks import BlockRunner, Selection, input_shapes
 from ._call import Call
 from ._casting import family
 from ._compute_dtype import read_compute_dtype
@@ -150,15 +150,15 @@ def rule_kernel(rule: Rule, *, primal: BlockRunner, wanted: tuple[int, ...]) -> 
     """Return the kernel that gives those outputs of a rule which are wanted, zeros where it returned None."""
     signature = _full_signature(rule, primal)
     if rule.step is not None:
-        func: KernelFunction = NumericJacobian(dataclasses.replace(primal, dtypes=None, found=False), rule.step, wanted)
+        alone = dataclasses.replace(primal, dtypes=_double_dtypes(primal), found=False, filled_dtypes=None)
+        func: KernelFunction = NumericJacobian(alone, rule.step, wanted)
         return Kernel(func, rule.kernel.name)
     if describes_itself(rule.kernel.func):  # a ufunc, which returns arrays, all of them
         return rule.kernel
     constants = dict(primal.constants)
     ignored = frozenset(place for place in wanted if rule.kind != "jvp" and place % primal.signature.nin in constants)
     sizes = _rule_sizes(rule.kind, primal.signature, primal.output_sizes)
-    selected = _selected(signature, wanted)
-    func = _RuleFunction(rule.kernel.func, primal.kernel, signature.nout, selected, wanted, ignored, sizes)
+    func = _RuleFunction(rule.kernel.func, primal.kernel, signature, wanted, ignored, sizes)
     # What picks among a rule's outputs, and fills in zeros, is not compiled: its items are looped over in Python.
     return dataclasses.replace(rule.kernel, func=func, vectorize=bool(rule.kernel.vectorize))
 
@@ -167,14 +167,15 @@ def rule_runner(
     rule: Rule, kernel: Kernel, primal: BlockRunner, wanted: Sequence[int], dtypes: Sequence[np.dtype[Any]]
 ) -> BlockRunner:
     """Return what runs `kernel`, one that `rule_kernel` made for these outputs of the rule."""
-    signature = _selected(_full_signature(rule, primal), wanted)
+    full = _full_signature(rule, primal)
     constants = primal.constants
     if rule.kind == "jvp":
         nin = primal.signature.nin
         constants += tuple((nin + place, None if value is None else 0.0) for place, value in constants)
     keywords: Keywords = {} if rule.step is not None else {**rule.options.kwargs, **primal.keywords}
     sizes = _rule_sizes(rule.kind, primal.signature, primal.output_sizes)
-    return BlockRunner(kernel, signature, constants, keywords, sizes, tuple(dtypes))
+    selected = Selection(full, tuple(wanted))
+    return BlockRunner(kernel, _selected(full, wanted), constants, keywords, sizes, tuple(dtypes), selected=selected)
 
 
 def _read_rule(kind: RuleKind, given: Any, call: Call) -> Rule:
@@ -267,6 +268,13 @@ def _full_signature(rule: Rule, primal: BlockRunner) -> Signature:
     )
 
 
+def _double_dtypes(primal: BlockRunner) -> tuple[np.dtype[Any], ...] | None:
+    """Return in which dtypes a kernel is differentiated by calling it; None: those that it returns."""
+    if not primal.kernel.fills_outputs or primal.dtypes is None:
+        return None
+    return tuple(np.result_type(dtype, np.float64) if dtype.kind in "fc" else dtype for dtype in primal.dtypes)
+
+
 def _selected(signature: Signature, wanted: Sequence[int]) -> Signature:
     return Signature(signature.inputs, tuple(signature.outputs[place] for place in wanted))
 
@@ -277,8 +285,7 @@ class _RuleFunction:
 
     func: KernelFunction
     primal: Kernel
-    n_outputs: int  # that the function returns
-    signature: Signature  # with the wanted outputs alone
+    signature: Signature  # with all outputs that the function returns
     wanted: tuple[int, ...]
     ignored: frozenset[int]  # outputs for arguments that are no arrays
     output_sizes: OutputSizes
@@ -292,18 +299,21 @@ class _RuleFunction:
         return values[0] if len(values) == 1 else tuple(values)
 
     def _unpack(self, returned: Any) -> Sequence[Any]:
-        is_sequence = isinstance(returned, tuple) or (isinstance(returned, list) and self.n_outputs > 1)
+        is_sequence = isinstance(returned, tuple) or (isinstance(returned, list) and self.signature.nout > 1)
         values: Sequence[Any] = returned if is_sequence else (returned,)
-        if len(values) == self.n_outputs:
+        if len(values) == self.signature.nout:
             return values
         got = f"a {type(returned).__name__} of {len(returned)}" if is_sequence else kind_text(returned)
         raise OutputShapeError(
-            f"derivative kernel returned {got}, expected a tuple of {self.n_outputs}, with None for what is zero"
+            f"derivative kernel returned {got}, expected a tuple of {self.signature.nout}: one array per output of "
+            f"{str(self.signature)!r}, None for what is zero"
         )
 
     def _without_none(self, values: Sequence[Any], args: Sequence[Any]) -> list[Array]:
         """Return zeros in place of what is None."""
-        plan = make_plan(self.signature, input_shapes(args, self.signature), self.output_sizes)
+        signature = _selected(self.signature, self.wanted)
+        shapes_in = input_shapes(args, signature)  # which may be symbolic, and so have no hash
+        plan = make_plan.__wrapped__(signature, shapes_in, self.output_sizes)
         shapes = (tuple(size or 0 for size in output.shape) for output in plan.outputs)
         return [np.zeros(shape) if value is None else value for value, shape in zip(values, shapes, strict=True)]
 
@@ -314,6 +324,7 @@ _INHERITED: Final = (
     "callback",
     "allow_transfer",
     "writable",
+    "contiguous",
     "thread_safe",
     "threads",
     "block_bytes",

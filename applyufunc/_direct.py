@@ -38,11 +38,12 @@ UNUSUAL: Final = object()
 
 def direct_calls(kernel: Kernel, signature: Signature, options: Options, parameters: Parameters) -> DirectCalls | None:
     """Return the direct road for a kernel under these options; None where they are unusual themselves."""
-    plain_kernel = kernel.arrays == "numpy" and not (kernel.vectorize or kernel.writable or kernel.ignores_read_only)
+    has_demands = kernel.gets_copies or kernel.needs_contiguous or kernel.fills_outputs or kernel.parallel
+    plain_kernel = kernel.arrays == "numpy" and not (kernel.vectorize or kernel.writable or has_demands)
     plain_run = kernel.thread_safe and kernel.compute_dtype is None and options.core_chunks in ("merge", "refuse")
     plain_run = plain_run and kernel.block_bytes is None
     plain_axes = options.axes is None and options.axis is None and options.keepdims is False
-    plain_sizes = all(type(size) is int for _, size in options.output_sizes)
+    plain_sizes = all(type(size) is int for _, size in options.output_sizes) and not options.output_coords
     plain_values = all(type(value) in _PLAIN for value in options.kwargs.values())
     stretches = any(dim.stretches for dims in signature.inputs for dim in dims)
     if plain_kernel and plain_run and plain_axes and plain_sizes and plain_values and not stretches:
@@ -63,7 +64,7 @@ class DirectCalls:
         self._kernel, self._signature, self._options, self._names = kernel, signature, options, names
         self._func = kernel.func
         self._bound = dict(options.kwargs)
-        self._lowerings: dict[type, Lowering] = {}
+        self._lowerings: dict[type, Lowering | None] = {}
         self._recipes: dict[tuple[Any, ...], _Recipe | None] = {}  # by look; None: what looks so is unusual
 
     def __call__(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
@@ -119,8 +120,8 @@ class DirectCalls:
         if kind not in self._lowerings:
             try:
                 self._lowerings[kind] = find_lowering(args)
-            except ApplyUfuncError:  # which comes again, on the common road
-                return None
+            except ApplyUfuncError:  # on the common road, where others of the type may be taken, such as labelled ones
+                self._lowerings[kind] = None
         return self._lowerings[kind]
 
     def _run_first(self, key: tuple[Any, ...], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:

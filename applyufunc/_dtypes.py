@@ -11,18 +11,21 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from ._blocks import BlockRunner
 from ._casting import numpy_dtype
+from ._compiled import compiles_for_dtypes
 from ._errors import OptionError, UnknownDTypeError
-from ._explanation import DTypeSource
 from ._identity import IdentityMap, is_plain
 from ._option_values import UpTo
 from ._plan import Operand, Plan
 from ._typing import Array, DType
+
+if TYPE_CHECKING:
+    from ._explanation import DTypeSource
 
 __all__ = ["InputDType", "check_declared", "declared_dtypes", "discovered_dtypes"]
 
@@ -139,6 +142,8 @@ def _table_dtypes(runner: BlockRunner, input_dtypes: Sequence[InputDType]) -> tu
     try:
         resolved: tuple[np.dtype[Any], ...] = resolve((*input_dtypes, *(None,) * nout))
     except TypeError as error:
+        if compiles_for_dtypes(runner.kernel.func):  # a call of it adds to the table
+            return None
         error.add_note(f"in kernel {runner.kernel.name!r}, when its output dtypes were looked up")
         raise
     return tuple(resolved[nin:])

@@ -92,9 +92,11 @@ class ApplyUfuncWarning(UserWarning):
 
 
 def warn_caller(message: str, category: type[Warning] = ApplyUfuncWarning) -> None:
-    """Warn, as from the first line outside of the package that led here."""
+    """Warn, as from the first line outside of the package, and of xarray between two of its calls, that led here."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_PACKAGE) or str(frame.f_globals.get("__name__")).startswith("xarray.")
+    ):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 

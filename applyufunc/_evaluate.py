@@ -16,7 +16,6 @@ import numpy as np
 from ._axes import CoreAxes, find_core_axes, from_core_last, to_core_last
 from ._blocks import is_constant
 from ._call import Call, Lowering, make_call
-from ._core_chunks import in_pieces
 from ._errors import ArgumentError
 from ._kernel import Kernel
 from ._lexer import shortened
@@ -25,7 +24,7 @@ from ._options import Options
 from ._signature import CoreDim, Signature
 from ._typing import Array
 
-__all__ = ["Prepared", "evaluate", "prepare", "unbox"]
+__all__ = ["Prepared", "check_number", "evaluate", "prepare", "unbox"]
 
 
 def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
@@ -67,8 +66,11 @@ def prepare(
     kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options, *, may_try: bool = True
 ) -> Prepared:
     """Return the call of `kernel` on `args`; without `may_try`, dtypes that it takes a call to learn stay unknown."""
-    _check_number(args, signature, kernel)
-    kernel = in_pieces(kernel, signature, options)
+    check_number(args, signature, kernel)
+    if not isinstance(options.core_chunks, str):
+        from ._core_chunks import in_pieces
+
+        kernel = in_pieces(kernel, signature, options)
     lowering = find_lowering(args)
     converted = lowering.convert(args, options, kernel)
     keywords = convert_keywords(options, kernel, lowering, [arg for arg in converted if not is_constant(arg)])
@@ -87,7 +89,8 @@ def unbox(output: Array) -> Any:
     return output[()] if isinstance(output, np.ndarray) and output.ndim == 0 else output
 
 
-def _check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
+def check_number(args: Sequence[Any], signature: Signature, kernel: Kernel) -> None:
+    """Refuse another number of arguments than the signature has."""
     if len(args) != signature.nin:
         more = "; what else it takes is passed by keyword" if len(args) > signature.nin else ""
         number = f"{signature.nin} argument{'' if signature.nin == 1 else 's'}"
@@ -157,7 +160,8 @@ def _finish(output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout:
     xp = lowering.namespace(output)
     for axis, dim in enumerate(reversed(dims) if layout.absent else ()):
         if dim.label in layout.absent:
-            output = xp.squeeze(output, axis=-1 - axis + _dropped_behind(dims, axis, layout.absent))
+            from_right = -1 - axis + _dropped_behind(dims, axis, layout.absent)
+            output = xp.squeeze(output, axis=output.ndim + from_right)  # sparse before 0.18 takes no negative axis
     for _ in range(layout.axes.n_kept):
         output = xp.expand_dims(output, axis=-1)
     permutation = from_core_last(output.ndim, axes)

@@ -30,10 +30,15 @@ class Expectation:
     objects: bool = False  # whether an argument is an array of objects, so that any object may be an item
     has_values: bool = True  # whether the outputs can be looked at; not where JAX traces the kernel
     strings: np.dtype[Any] | None = None  # an argument's StringDType, whose scalars are Python's strings
+    places: tuple[int, ...] | None = None  # of the outputs among all that the function returns; None: these are all
 
     def dtype(self, position: int) -> np.dtype[Any] | None:
         """Return the declared dtype of one output."""
         return None if self.dtypes is None else self.dtypes[position]
+
+    def name(self, position: int) -> str:
+        """Name an output as whoever wrote the function counts them."""
+        return f"output {position if self.places is None else self.places[position]}"
 
     def takes_objects(self, position: int) -> bool:
         """Tell whether what is no array may be an item of one output."""

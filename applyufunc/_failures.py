@@ -12,12 +12,13 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TypeAlias
 
 from ._errors import KernelError
 
-__all__ = ["keep_failure", "reraise"]
+__all__ = ["failure_text", "keep_failure", "reraise"]
 
 
 class reraise:  # noqa: N801  # used as a function, as contextlib.suppress is
@@ -53,8 +54,8 @@ class reraise:  # noqa: N801  # used as a function, as contextlib.suppress is
         if kept is None:
             return
         exception, own_traceback = kept
-        if exception.__cause__ is None:  # one that the kernel chained stays
-            with contextlib.suppress(Exception):  # an exception may refuse attributes
+        with contextlib.suppress(Exception):  # an exception may refuse attributes
+            if exception.__cause__ is None:  # one that the kernel chained stays
                 exception.__cause__ = error
         try:
             raise exception.with_traceback(own_traceback)
@@ -66,36 +67,57 @@ def keep_failure(kernel_name: str, error: BaseException) -> str:
     """Return the words to send in place of `error`: kernel and error first, the token last."""
     token = f"{_PROCESS}-{next(_count)}"
     with _lock:
-        _kept[token] = error, error.__traceback__
+        _kept[token] = error, object.__getattribute__(error, "__traceback__")
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
-    lines = (f"kernel {kernel_name!r} failed with {type(error).__name__}: {_text(error)}", *_notes(error))
-    return "\n".join((*lines, f"[applyufunc.reraise() around the call raises this exception itself; failure {token}]"))
+    lines = [
+        f"kernel {kernel_name!r} failed with {failure_text(error)}",
+        *_notes(error),
+        f"[applyufunc.reraise() around the call raises this exception itself; failure {token}]",
+    ]
+    # In C a text ends at the first zero; JAX ends the process where one has no bytes in UTF-8.
+    return "\n".join(lines).replace("\0", "\\x00").encode(errors="backslashreplace").decode()
 
 
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as other:  # noqa: BLE001  # an exception's own text may fail in any way
-        return f"(its text raised {type(other).__name__})"
+def failure_text(error: BaseException) -> str:
+    """Return the type and the text of an exception, either of which may fail in any way where it is asked for."""
+    return f"{_words(lambda: type(error).__name__)}: {_words(lambda: str(error))}"
 
 
 def _notes(error: BaseException) -> list[str]:
-    return [str(note) for note in getattr(error, "__notes__", None) or ()]
+    try:
+        return [f"{note}" for note in getattr(error, "__notes__", None) or ()]
+    except BaseException as other:  # noqa: BLE001  # as its text may
+        return [f"(its notes raised {type(other).__name__})"]
+
+
+def _words(ask: Callable[[], str]) -> str:
+    try:
+        return f"{ask()}"
+    except BaseException as other:  # noqa: BLE001  # what it raises must not take the place of the exception itself
+        return f"(its text raised {type(other).__name__})"
 
 
 def _take_failure(error: BaseException) -> _Failure | None:
-    """Return the kept exception, with its traceback, that an error of JAX stands for, and forget it."""
-    if not isinstance(error, KernelError) and not _is_of_jax(error):
-        return None
-    match = _TOKEN.search(str(error))
-    with _lock:
-        return _kept.pop(match[1], None) if match else None
+    """Return the kept exception, with its traceback, that an error of JAX stands for, and forget it.
+
+    Where a kernel passes on JAX's own error, it is the exception that this one stands for; where it writes such an
+    error into a text of its own, the token that counts is the last one.
+    """
+    found: _Failure | None = None
+    while issubclass(type(error), KernelError) or _is_of_jax(error):
+        tokens = _TOKEN.findall(str(error))
+        with _lock:
+            kept = _kept.pop(tokens[-1], None) if tokens else None
+        if kept is None:
+            break
+        found, error = kept, kept[0]
+    return found
 
 
 def _is_of_jax(error: BaseException) -> bool:
     """Tell an error of JAX's, which is a plain ValueError where several results are waited for at once."""
-    is_of_status = type(error) is ValueError and str(error).startswith("INTERNAL: ")
+    is_of_status = type(error) is ValueError and failure_text(error).startswith("ValueError: INTERNAL: ")
     return is_of_status or type(error).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
+from ._dim_names import check_dims, sized_by_coords
 from ._direct import UNUSUAL, DirectCalls, direct_calls
 from ._dtypes import check_declared
+from ._entry import evaluate_any, explain_any
 from ._errors import OptionError, SignatureError
 from ._evaluate import evaluate
-from ._explain import explain_call
-from ._explanation import Explanation
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
+from ._lowering import call_in_graph, is_read_by_torch
 from ._options import CALL_OPTIONS, OptionKeywords, Options, Parameters, make_options, read_options, split_keywords
 from ._plan import check_output_dims
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
+
+if TYPE_CHECKING:
+    from ._explanation import Explanation
 
 __all__ = ["GUFunc", "gufunc", "read_signature"]
 
@@ -82,16 +86,20 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def __call__(self, *args: Any, **keywords: Any) -> R:
         """Apply the kernel to arrays; keywords are `axes`, `axis`, `keepdims` and the kernel's own."""
+        if is_read_by_torch():
+            return call_in_graph(self, args, keywords)  # type: ignore[no-any-return]
         direct = self._direct
         if direct is not None:
             result = direct(args, keywords)
             if result is not UNUSUAL:
                 return result  # type: ignore[no-any-return]  # as the kernel says
         options = self._options_with(keywords) if keywords else self._options
-        return evaluate(self._kernel, self._signature, args, options)  # type: ignore[no-any-return]
+        return evaluate_any(self._kernel, self._signature, args, options, self._evaluate)  # type: ignore[no-any-return]
 
     def __get__(self, instance: object, owner: type | None = None) -> GUFunc[Any, R]:
         """Bind a kernel that is a method to its instance, as functions do."""
+        if instance is not None and is_read_by_torch():
+            return _in_graph(_call_method, self, instance, owner)
         bind = getattr(type(self.__wrapped__), "__get__", None)
         if instance is None or bind is None:
             return self
@@ -113,6 +121,12 @@ class GUFunc(BoundKernel, Generic[P, R]):
     @functools.cached_property
     def _direct(self) -> DirectCalls | None:
         return direct_calls(self._kernel, self._signature, self._options, self._parameters)
+
+    def _evaluate(self, kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
+        """Return what `evaluate` does, for arrays that were labelled, by the direct road where the options allow."""
+        direct = self._direct if options is self._options else None
+        result = UNUSUAL if direct is None else direct(tuple(args), {})
+        return evaluate(kernel, signature, args, options) if result is UNUSUAL else result
 
     def _options_with(self, keywords: Mapping[str, Any]) -> Options:
         """Return the options under the keywords of a call."""
@@ -158,7 +172,7 @@ class GUFunc(BoundKernel, Generic[P, R]):
         >>> middle.explain(np.arange(6).reshape(2, 3)).n_calls
         2
         """
-        return explain_call(self._kernel, self._signature, args, self._options_with(keywords))
+        return explain_any(self._kernel, self._signature, args, self._options_with(keywords))
 
     def with_options(self, **options: Unpack[OptionKeywords]) -> GUFunc[P, R]:
         """
@@ -189,6 +203,8 @@ class GUFunc(BoundKernel, Generic[P, R]):
         >>> middle.with_options(vectorize=True)(np.arange(6).reshape(2, 3))
         array([1, 4])
         """
+        if is_read_by_torch():  # in whose graphs no object of ours can be made
+            return _in_graph(_call_with_options, self, options)
         changed = make_options(self._options, read_options(options))
         _check_options(changed, self._signature)
         return type(self)(self.__wrapped__, self._signature, changed, self._home)
@@ -300,6 +316,11 @@ class GUFunc(BoundKernel, Generic[P, R]):
         return self._declare("jvp", func)
 
     def _declare(self, kind: RuleKind, func: Any) -> GUFunc[Any, Any]:
+        if not callable(func):
+            raise OptionError(
+                f"{kind}(...) declares a derivative of {self._kernel.name!r} and takes a function, got {func!r}: "
+                f"JAX's transformations, such as jax.grad, call it"
+            )
         rule = func if isinstance(func, GUFunc) else self._rule(kind, func)
         options = make_options(self._options, {kind: rule})
         _check_options(options, self._signature)
@@ -309,9 +330,9 @@ class GUFunc(BoundKernel, Generic[P, R]):
 
     def _rule(self, kind: RuleKind, func: Any) -> GUFunc[Any, Any]:
         """Return a derivative kernel as a gufunc object that is called as this one's kernel is."""
-        sized = [label for label, _ in self._options.output_sizes]
-        signature = rule_signature(kind, self._signature, sized)
-        options = rule_options(kind, self._options, self._signature)
+        own = sized_by_coords(self._options, self._signature)
+        signature = rule_signature(kind, self._signature, [label for label, _ in own.output_sizes])
+        options = rule_options(kind, own, self._signature)
         return _Decorator(signature, options)(func)
 
     def __repr__(self) -> str:
@@ -353,7 +374,8 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
 
     The function, called the kernel, gets arrays with its core dimensions last and any number of loop dimensions first,
     or one item at a time with ``vectorize=True``. The object that takes its place applies it to NumPy, Dask, JAX and
-    other arrays, and returns arrays of the same library; lazy arrays stay lazy.
+    other arrays, and to xarray's objects, whose dimensions it finds by name; it returns arrays or objects of the same
+    library, and lazy ones stay lazy.
 
     Parameters
     ----------
@@ -381,9 +403,10 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The kernel takes one item; it is called once for each. An argument without core dimensions arrives as a NumPy
         scalar. ``"numba"``: Numba, where it is installed, compiles the kernel, a plain Python function, and the loop.
     kernel_arrays : {"numpy", "same", "traced"}, optional
-        What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX traces,
-        so that JAX itself maps, differentiates and shards the kernel. By default JAX traces what ``jax.jit`` made, and
-        functions of its own; every other kernel takes NumPy arrays, and none is tried.
+        What the kernel takes: NumPy arrays; concrete arrays of the inputs' own library; or those, and what JAX or
+        PyTorch traces, so that the library itself maps, differentiates and compiles the kernel. By default that is so
+        for what ``jax.jit`` made, for functions of these libraries, and for PyTorch's modules, on their own arrays;
+        every other kernel takes NumPy arrays, and none is tried.
     callback : {"auto", "ffi", "pure_callback"}, default "auto"
         JAX, inside ``jit`` and ``vmap``: how the kernel is reached. ``"ffi"``: as a foreign function of XLA's, on the
         CPU, in XLA's own memory. ``"pure_callback"``: by `jax.pure_callback`, on any device. ``"auto"``: the first
@@ -396,6 +419,8 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
     budget : int or str, optional
         Dask: bytes that the largest block may have when core dimensions are merged; by default ``array.chunk-size``.
         ``"keep"``: as many as the largest block that an argument has.
+    extra_projected_mem : int or str, default 0
+        Bytes that a call of the kernel takes beside its inputs and outputs, for cubed's limit on memory.
     block_bytes : int or str, optional
         Call the kernel on slices of the loop dimensions that have at most so many bytes in all operands together, such
         as ``"1 MiB"``, so that its temporaries stay in cache. By default it gets a block whole.
@@ -403,6 +428,11 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         Copy arrays to the host where their own library would refuse to do so unasked.
     writable : bool, default False
         The kernel gets private copies that it may write into; otherwise its inputs are read-only.
+    contiguous : bool, default False
+        The kernel gets NumPy arrays in C order, as compiled functions may demand; what is in another order is copied.
+    fills_outputs : bool, default False
+        The kernel gets, behind its arguments, an array to fill for each output, of the declared dtype and size, and
+        returns None. Needs `output_dtypes`.
     thread_safe : bool, default True
         False: one call of this kernel at a time in a process.
     threads : int, default 1
@@ -413,13 +443,22 @@ def gufunc(signature: str | Signature | None = None, /, **options: Unpack[Option
         The dtype in which the kernel gets arrays of the same family: floats, complex numbers or integers. Outputs of
         that family go back to `output_dtypes`, or else to what the arguments' own dtypes promote to.
     jac, vjp, jvp : callable, optional
-        JAX: kernels for derivatives, as `GUFunc.jac`, `GUFunc.vjp` and `GUFunc.jvp` describe them; any one of them will
-        do for what it can give. ``jac="complex-step"`` and ``jac="finite-difference"`` call the kernel itself, in
-        double precision.
+        JAX, PyTorch: kernels for derivatives, as `GUFunc.jac`, `GUFunc.vjp` and `GUFunc.jvp` describe them; any one of
+        them will do for what it can give. ``jac="complex-step"`` and ``jac="finite-difference"`` call the kernel
+        itself, in double precision.
     kernel_token : str, optional
         Dask: a stable identity for a kernel that has none, for deterministic names.
     meta : array or tuple of arrays, optional
         Dask: as in `dask.array.apply_gufunc`.
+    dims : dict of str to hashable, or str, optional
+        Names of core dimensions in labelled arguments and results, where they are not the signature's own; a string
+        where the signature has one.
+    output_coords : dict of hashable to sequence, optional
+        Coordinates of dimensions that only outputs have, or that change their size, by the dimension's name in labelled
+        results. As many values as the dimension is long; its size then need not be in `output_sizes`, on other arrays
+        either.
+    join, dataset_join, dataset_fill_value, keep_attrs, on_missing_core_dim : optional
+        As in `xarray.apply_ufunc`, with its defaults, for labelled arguments.
     kwargs : dict, optional
         Keyword arguments for the kernel, for names that are also options.
 
@@ -473,10 +512,24 @@ def home_of(func: object) -> Home | None:
     return Home(module, qualname) if isinstance(module, str) and isinstance(qualname, str) else None
 
 
+def _in_graph(call: Callable[..., Any], *first: Any) -> GUFunc[Any, Any]:
+    """Return a function that ``torch.compile`` makes a node of, which has these arguments before its own."""
+    return cast("GUFunc[Any, Any]", lambda *args, **keywords: call_in_graph(call, (*first, *args), keywords))
+
+
+def _call_with_options(gufunc: GUFunc[Any, R], options: Mapping[str, Any], /, *args: Any, **keywords: Any) -> R:
+    return gufunc.with_options(**options)(*args, **keywords)
+
+
+def _call_method(gufunc: GUFunc[Any, R], instance: object, owner: type | None, /, *args: Any, **keywords: Any) -> R:
+    return gufunc.__get__(instance, owner)(*args, **keywords)
+
+
 def _check_options(options: Options, signature: Signature) -> None:
     """Refuse what no call could use: dtypes and sizes that do not fit the signature."""
     check_declared(options.output_dtypes, signature.nout)
     check_output_dims(signature, (label for label, _ in options.output_sizes))
+    check_dims(options, signature)
     check_rules(options, signature)
 
 

@@ -7,6 +7,7 @@ the name of its function leads to the object and no longer to the function.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -14,7 +15,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import MethodType
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from . import _compiled
 from ._compute_dtype import read_compute_dtype
 from ._errors import OptionError
 from ._option_values import KernelArrays, Vectorize
@@ -58,32 +60,39 @@ class Kernel:
     name: str
     vectorize: Vectorize = False
     arrays: KernelArrays = "numpy"
-    arrays_by_type: bool = False  # whether nobody said which, so that a function of JAX's own may be traced
+    arrays_by_type: bool = False  # whether nobody said which, so that a function of a library's own may be traced
     writable: bool = False
+    contiguous: bool = False  # whether it needs NumPy arrays in C order
+    is_filling: bool = False  # whether it gets arrays for its outputs behind its arguments
     thread_safe: bool = True
     threads: int = 1  # over which the items of a loop are spread
+    parallel: bool = False  # whether it runs in threads of Numba's, which one caller at a time may start
     block_bytes: int | None = None  # that a call of it may have in all operands together; None: no limit
     compute_dtype: np.dtype[Any] | None = None  # that it gets numbers of the same family in; None: their own
     token: str | None = None  # the caller's own identity for the kernel
     home: Home | None = None
 
+    # What the function is known to do or to demand; it is asked once, since every call looks at it.
+    gets_copies: bool = dataclasses.field(default=False, init=False)  # it writes into read-only arrays, or refuses them
+    needs_contiguous: bool = dataclasses.field(default=False, init=False)
+    fills_outputs: bool = dataclasses.field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        known = _compiled.Demands() if self.vectorize == "numba" else _compiled.demands_of(self.func)
+        self._set("gets_copies", known.gets_copies)
+        self._set("needs_contiguous", self.contiguous or known.needs_contiguous)
+        self._set("fills_outputs", self.is_filling or known.fills_outputs)
+        if self.parallel or known.runs_in_parallel:
+            self._set("parallel", True)
+            self._set("threads", 1)
+
     def guard(self) -> contextlib.AbstractContextManager[Any]:
         """Return what to hold while the function runs: a lock where it must not run twice at once."""
-        return contextlib.nullcontext() if self.thread_safe else _lock_of(self)
+        return contextlib.nullcontext() if self.thread_safe and not self.parallel else _lock_of(self)
 
     def is_traced_by(self, library: str) -> bool:
         """Tell whether a library that builds programs takes the function itself for a part of one."""
-        return self.arrays == "traced" or (self.arrays_by_type and library == "jax" and _is_of_jax(self.func))
-
-    @property
-    def ignores_read_only(self) -> bool:
-        """Whether the function is known to write into arrays that are flagged read-only."""
-        return _is_numba(self.func) and self.vectorize != "numba"
-
-    @property
-    def fills_outputs(self) -> bool:
-        """Whether the function has to be given its outputs: a Numba gufunc that is compiled at its first call."""
-        return _is_numba(self.func) and getattr(self.func, "is_dynamic", False) is True
+        return self.arrays == "traced" or (self.arrays_by_type and _is_of(self.func, _PACKAGES[library]))
 
     @property
     def is_found_at_home(self) -> bool:
@@ -92,10 +101,15 @@ class Kernel:
             return False
         return getattr(self.home.find(), "__wrapped__", None) is self.func
 
+    def _set(self, name: str, value: object) -> None:
+        """Complete a kernel that is being made."""
+        object.__setattr__(self, name, value)
+
     def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[Any, ...]]:
         how: dict[str, Any] = {"vectorize": self.vectorize, "arrays": self.arrays, "writable": self.writable}
         how |= {"thread_safe": self.thread_safe, "token": self.token, "arrays_by_type": self.arrays_by_type}
         how |= {"threads": self.threads, "compute_dtype": self.compute_dtype, "block_bytes": self.block_bytes}
+        how |= {"contiguous": self.contiguous, "is_filling": self.is_filling, "parallel": self.parallel}
         if self.is_found_at_home:
             return _load_from_home, (self.home, self.name, how)
         if isinstance(self.func, MethodType) and _is_decorated(self.func):
@@ -114,6 +128,8 @@ def make_kernel(func: KernelFunction, options: Options, home: Home | None = None
         arrays=options.kernel_arrays or "numpy",
         arrays_by_type=options.kernel_arrays is None and options.vectorize != "numba",
         writable=options.writable,
+        contiguous=options.contiguous,
+        is_filling=options.fills_outputs,
         thread_safe=options.thread_safe,
         threads=options.threads,
         block_bytes=options.block_bytes,
@@ -138,7 +154,7 @@ def describes_itself(func: object) -> bool:
 
 def parameters_of(func: KernelFunction, nin: int) -> Parameters:
     """Return the names that `func` takes by keyword, beyond its `nin` arguments."""
-    if isinstance(func, np.ufunc) or (describes_itself(func) and _is_numba(func)):
+    if isinstance(func, np.ufunc) or (describes_itself(func) and _compiled.is_numba(func)):
         return Parameters(_UFUNC_KEYWORDS, open_ended=False)
     try:
         parameters = list(inspect.signature(func).parameters.values())
@@ -150,18 +166,14 @@ def parameters_of(func: KernelFunction, nin: int) -> Parameters:
     return Parameters(frozenset(keyword_only | named), any(p.kind is p.VAR_KEYWORD for p in parameters))
 
 
-def _is_of_jax(func: Any) -> bool:
-    """Tell what ``jax.jit`` and its like make, and the functions of the package itself; no other is tried."""
+def _is_of(func: Any, packages: Collection[str]) -> bool:
+    """Tell what ``jax.jit`` and its like make, PyTorch's modules, and the functions of such a package itself."""
     if isinstance(func, functools.partial):
-        return _is_of_jax(func.func)
+        return _is_of(func.func, packages)
     if isinstance(func, MethodType):
-        return _is_of_jax(func.__func__)
-    homes = (type(func).__module__, getattr(func, "__module__", None))
-    return any(isinstance(home, str) and home.partition(".")[0] in ("jax", "jaxlib") for home in homes)
-
-
-def _is_numba(func: object) -> bool:
-    return type(func).__module__.partition(".")[0] == "numba"
+        return _is_of(func.__func__, packages)
+    homes = (getattr(func, "__module__", None), *(base.__module__ for base in type(func).__mro__))
+    return any(isinstance(home, str) and home.partition(".")[0] in packages for home in homes)
 
 
 def _load_from_home(home: Home, name: str, how: dict[str, Any]) -> Kernel:
@@ -184,9 +196,15 @@ def _load(func: KernelFunction, name: str, how: dict[str, Any], home: Home | Non
 
 
 def _lock_of(kernel: Kernel) -> contextlib.AbstractContextManager[Any]:
-    """Return the lock of a kernel: by name, since every unpickled copy of a function is another object."""
+    """
+    Return the lock of a kernel: by name, since every unpickled copy of a function is another object.
+
+    All that run in threads of Numba's have one, since they start the same threads.
+    """
     func = kernel.func
     key = getattr(func, "__module__", ""), getattr(func, "__qualname__", kernel.name)
+    if kernel.parallel:
+        key = "numba", "parallel"
     with _finding_lock:
         return _locks.setdefault(key, threading.RLock())
 
@@ -204,4 +222,5 @@ if hasattr(os, "register_at_fork"):
 _finding_lock = threading.Lock()
 # Weak, since a lock that nobody holds is as good as a new one.
 _locks: MutableMapping[object, contextlib.AbstractContextManager[Any]] = weakref.WeakValueDictionary()
+_PACKAGES: Final = {"jax": ("jax", "jaxlib"), "torch": ("torch",)}
 _UFUNC_KEYWORDS: Final = frozenset({"casting", "dtype", "order", "subok"})

@@ -21,11 +21,12 @@ from ._blocks import is_constant
 from ._errors import ArgumentError, DimensionError, OptionError, UnknownSizeError
 from ._evaluate import evaluate
 from ._kernel import function_name, make_kernel
-from ._lowering import find_lowering
+from ._lowering import call_in_graph, find_lowering, is_read_by_torch, to_host
 from ._option_values import OutputSize, UpTo
 from ._options import Options, make_options
 from ._plan import make_plan
 from ._signature import CoreDim, Signature
+from ._transfer import transfer_is_allowed
 from ._typing import Array, DType, KernelFunction, Keywords, Namespace, Shape
 
 __all__ = ["lazy_apply"]
@@ -41,6 +42,7 @@ def lazy_apply(
     dtype: DType | None = None,
     as_numpy: bool = False,
     xp: Namespace | None = None,
+    allow_transfer: bool = False,
     **kwargs: Any,
 ) -> Array: ...
 @overload
@@ -51,6 +53,7 @@ def lazy_apply(
     dtype: Sequence[DType] | None = None,
     as_numpy: bool = False,
     xp: Namespace | None = None,
+    allow_transfer: bool = False,
     **kwargs: Any,
 ) -> tuple[Array, ...]: ...
 def lazy_apply(
@@ -60,6 +63,7 @@ def lazy_apply(
     dtype: DType | Sequence[DType] | None = None,
     as_numpy: bool = False,
     xp: Namespace | None = None,
+    allow_transfer: bool = False,
     **kwargs: Any,
 ) -> Any:
     """
@@ -86,6 +90,9 @@ def lazy_apply(
         chunks of Dask arrays, come from.
     xp : namespace, optional
         The namespace whose ``asarray`` makes the results that are there at once; by default that of the arguments.
+    allow_transfer : bool, default False
+        With ``as_numpy=True``, move arrays to the host, and make them dense, where their library refuses to do so
+        unasked. `allow_transfer` gives the same leave to all calls in a block.
     **kwargs
         Keyword arguments for `func`.
 
@@ -103,7 +110,7 @@ def lazy_apply(
     OptionError
         If `shape` has something else than sizes, or `dtype` another number of dtypes than `shape` has shapes.
     UnknownSizeError
-        Inside ``jax.jit``, if `shape` has a None.
+        Inside ``jax.jit`` and ``torch.compile``, if `shape` has a None.
     OutputShapeError, OutputDTypeError, OutputRangeError
         When a lazy result is computed, if `func` returns another number of outputs, another shape, or a dtype that
         does not cast to the declared one.
@@ -116,14 +123,16 @@ def lazy_apply(
     -----
     On arrays that hold their values, `func` is called once and at once, with the arrays themselves: it may write into
     them, what it returns is converted and not checked, and with ``as_numpy=True`` the library's own rules decide
-    whether an array may be moved to the host or made dense. Where the result is lazy, or `shape` has an `UpTo`,
-    inputs are read-only, outputs are checked, and such arrays are refused outside of `allow_transfer`.
+    whether an array may be moved to the host or made dense without leave. Where the result is lazy, or `shape` has an
+    `UpTo`, inputs are read-only, outputs are checked, and such arrays are refused without leave.
 
     Dask: every argument is merged into one chunk, and every output is one chunk, so that one worker has to hold them
     all.
 
     JAX: in a transformation `func` runs on the host, through a callback. Under ``vmap`` there is one callback for the
     whole batch, which calls `func` for each item.
+
+    PyTorch: likewise, inside ``torch.compile`` and ``torch.vmap``.
 
     Examples
     --------
@@ -139,13 +148,18 @@ def lazy_apply(
     >>> au.lazy_apply(np.flatnonzero, table == 3, shape=(au.UpTo(4, fill_value=-1),), dtype=int)
     array([ 0,  3, -1, -1])
     """
+    if is_read_by_torch():
+        how = {"shape": shape, "dtype": dtype, "as_numpy": as_numpy, "xp": xp}
+        return call_in_graph(lazy_apply, (func, *args), {**how, **kwargs})
     whole = _Whole.of(func, args)
     shapes, is_tuple = _read_shapes(shape) if shape is not None else ((whole.broadcast_shape(),), False)
     dtypes = _read_dtypes(dtype, len(shapes), is_tuple=is_tuple) or (whole.result_type(),) * len(shapes)
     if not whole.is_lazy and not any(isinstance(size, UpTo) for sizes in shapes for size in sizes):
         library = whole.library if xp is None else xp
-        return _call_at_once(func, whole, kwargs, library, as_numpy=as_numpy, is_tuple=is_tuple)
+        leave = transfer_is_allowed(allow_transfer)
+        return _call_at_once(func, whole, kwargs, library, as_numpy=as_numpy, leave=leave, is_tuple=is_tuple)
     options = {
+        "allow_transfer": allow_transfer,
         "output_dtypes": dtypes,
         "vectorize": whole.may_be_batched,
         "kernel_arrays": "numpy" if as_numpy else "same",
@@ -194,12 +208,15 @@ class _Whole:
 
     @property
     def may_be_batched(self) -> bool:
-        """Whether the arrays may have further dims that only their library sees, as under ``jax.vmap``."""
-        return array_api_compat.is_jax_array(self.leading)
+        """Whether the arrays may have further dims that only their library sees, as under a ``vmap``."""
+        return array_api_compat.is_jax_array(self.leading) or array_api_compat.is_torch_array(self.leading)
 
     def result_type(self) -> DType:
         """Return the dtype to which the arguments promote in their library."""
-        return self.library.result_type(*(arg for arg in self.args if arg is not None))
+        args = [arg for arg in self.args if arg is not None]
+        if hasattr(type(self.leading), "__dask_graph__"):  # not every front end of Dask has the function
+            return np.result_type(*(arg if is_constant(arg) else arg.dtype for arg in args))
+        return self.library.result_type(*args)
 
     def broadcast_shape(self) -> Shape:
         """Return the shape to which the arguments broadcast."""
@@ -257,10 +274,17 @@ def _read_dtypes(dtype: Any, nout: int, *, is_tuple: bool) -> tuple[DType, ...]:
 
 
 def _call_at_once(
-    func: KernelFunction, whole: _Whole, keywords: Keywords, library: Namespace, *, as_numpy: bool, is_tuple: bool
+    func: KernelFunction,
+    whole: _Whole,
+    keywords: Keywords,
+    library: Namespace,
+    *,
+    as_numpy: bool,
+    leave: bool,
+    is_tuple: bool,
 ) -> Any:
     """Return what `func` gives for the arrays themselves, as arrays of the library on the device of the arguments."""
-    args = [arg if is_constant(arg) else _for_func(arg, whole, as_numpy=as_numpy) for arg in whole.args]
+    args = [arg if is_constant(arg) else _for_func(arg, whole, as_numpy=as_numpy, leave=leave) for arg in whole.args]
     try:
         returned = func(*args, **keywords)
     except Exception as error:
@@ -271,10 +295,10 @@ def _call_at_once(
     return _as_array(returned, library, whole.device)
 
 
-def _for_func(array: Array, whole: _Whole, *, as_numpy: bool) -> Array:
+def _for_func(array: Array, whole: _Whole, *, as_numpy: bool, leave: bool) -> Array:
     """Return an array of the library that `func` works with."""
     if as_numpy:
-        return _as_array(array, np, None)
+        return to_host(array) if leave else _as_array(array, np, None)
     is_guest = isinstance(array, np.ndarray) and not isinstance(whole.leading, np.ndarray)
     return whole.library.asarray(array, device=whole.device) if is_guest else array
 

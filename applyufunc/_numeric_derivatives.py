@@ -13,18 +13,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from ._blocks import BlockRunner, input_shapes, is_constant
+from ._blocks import BlockRunner, add_note, input_shapes, is_constant
 from ._errors import OutputDTypeError
 from ._plan import make_plan
 
 __all__ = ["NumericJacobian"]
-
-_Block: TypeAlias = np.ndarray[Any, Any]
-_Blocks: TypeAlias = dict[int, _Block]  # by position of the argument
-
-_STEP: Final = 1e-30  # of the imaginary part; its square vanishes beside any real part
-_RELATIVE: Final = float(np.cbrt(np.finfo(np.float64).eps))  # balances rounding and the third derivative
-_BYTES: Final = 16 * 2**20  # bytes of the changed argument that one call of the kernel gets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +73,12 @@ class NumericJacobian:
     def _call(self, blocks: _Blocks, argument: int, changed: _Block) -> tuple[_Block, ...]:
         """Return the outputs with one more loop dim in front, that of the directions."""
         given = {position: block[None] for position, block in blocks.items()} | {argument: changed}
-        return self.runner(*given.values())
+        try:
+            return self.runner(*given.values())
+        except TypeError as error:
+            if self.step == "complex-step":
+                add_note(error, "complex-step calls the kernel on complex numbers; jac='finite-difference' does not")
+            raise
 
 
 def _in_float64(block: _Block) -> _Block:
@@ -110,3 +108,11 @@ def _check_complex(outputs: Sequence[_Block], argument: int) -> None:
             f"complex-step: kernel returned no complex output for a complex argument {argument}, so that it cannot be "
             f"differentiated so: pass jac='finite-difference', or a kernel for jac, vjp or jvp"
         )
+
+
+_Block: TypeAlias = np.ndarray[Any, Any]
+_Blocks: TypeAlias = dict[int, _Block]  # by position of the argument
+
+_STEP: Final = 1e-30  # of the imaginary part; its square vanishes beside any real part
+_RELATIVE: Final = float(np.cbrt(np.finfo(np.float64).eps))  # balances rounding and the third derivative
+_BYTES: Final = 16 * 2**20  # bytes of the changed argument that one call of the kernel gets

@@ -7,7 +7,7 @@ and of no option what another one says.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -19,6 +19,7 @@ __all__ = [
     "Callback",
     "CoreChunks",
     "CoreChunksRule",
+    "DimMapping",
     "KernelArrays",
     "OutputSize",
     "OutputSizes",
@@ -115,6 +116,9 @@ OutputSizes: TypeAlias = tuple[tuple[str, OutputSize], ...]
 SizeRule: TypeAlias = OutputSize | Callable[..., int | None]
 """A size, or a callable that gets the mapping of known sizes and the kernel's keywords."""
 
+DimMapping: TypeAlias = str | tuple[tuple[str, Hashable], ...]
+"""Names of dims by core dim label; text alone: of the only core dim."""
+
 NUMERIC_STEPS: Final = ("complex-step", "finite-difference")
 """What `jac` takes beyond kernels: ways to differentiate the kernel itself by calling it."""
 
@@ -169,12 +173,12 @@ def _size_rules(value: object, name: str) -> tuple[tuple[str, SizeRule], ...]:
         return ()
     if not isinstance(value, Mapping):
         raise OptionError(f"{name} takes a mapping of dimension names to sizes, got {type(value).__name__}")
-    return tuple((_label(label), _size_rule(size, f"{name}[{label!r}]")) for label, size in value.items())
+    return tuple((_label(label, name), _size_rule(size, f"{name}[{label!r}]")) for label, size in value.items())
 
 
-def _label(label: object) -> str:
+def _label(label: object, name: str) -> str:
     if not isinstance(label, str):
-        raise OptionError(f"output_sizes: dimension names are strings, got {label!r}")
+        raise OptionError(f"{name}: dimension names are strings, got {label!r}")
     return "".join(label.split())
 
 
@@ -224,10 +228,21 @@ def _bytes(value: object, name: str, others: str = "") -> int | None:
     """Return bytes, given as a number or as text such as "128 MiB"."""
     if value is None:
         return None
-    size = _read_bytes(value) if isinstance(value, str) else _size(value, f"{name} (bytes)")
+    size = _n_bytes(value, name)
     if not size:
         raise OptionError(f"{name} takes a positive number of bytes, text such as '128 MiB',{others} got {value!r}")
     return size
+
+
+def _extra_memory(value: object, name: str) -> int:
+    size = _n_bytes(value, name)
+    if size is None:
+        raise OptionError(f"{name} takes a number of bytes, or text such as '128 MiB', got {value!r}")
+    return size
+
+
+def _n_bytes(value: object, name: str) -> int | None:
+    return _read_bytes(value) if isinstance(value, str) else _size(value, f"{name} (bytes)")
 
 
 def _read_bytes(text: str) -> int | None:
@@ -259,6 +274,53 @@ def _meta(value: object, name: str) -> object:
     return value
 
 
+def _dims(value: object, name: str) -> DimMapping:
+    if value is None or isinstance(value, str):
+        return () if value is None else value
+    if not isinstance(value, Mapping):
+        raise OptionError(
+            f"{name} takes a mapping of core dimensions to names of dimensions, or the name of the only one, got "
+            f"{type(value).__name__}"
+        )
+    return tuple((_label(label, name), _dim(dim, f"{name}[{label!r}]")) for label, dim in value.items())
+
+
+def _dim(value: object, name: str) -> Hashable:
+    if not isinstance(value, Hashable):
+        raise OptionError(f"{name} takes the name of a dimension, got {value!r}")
+    return value
+
+
+def _coords(value: object, name: str) -> tuple[tuple[Hashable, Any], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise OptionError(f"{name} takes a mapping of dimensions of the result to coordinates, got {value!r}")
+    return tuple((dim, _coord(coord, f"{name}[{dim!r}]")) for dim, coord in value.items())
+
+
+def _coord(value: Any, name: str) -> Any:
+    is_flat = getattr(value, "ndim", 1) == 1 and hasattr(value, "__len__") and not isinstance(value, (str, Mapping))
+    if not is_flat:
+        raise OptionError(f"{name} takes the values along one dimension, got {value!r}")
+    return list(value) if isinstance(value, tuple) else value  # to xarray a tuple is dims, values and attributes
+
+
+def _join(value: object, name: str) -> str | None:
+    words = ("outer", "inner", "left", "right", "exact", *(["override"] if name == "join" else []))
+    return None if value is None else _word(value, name, words)
+
+
+def _keep_attrs(value: object, name: str) -> object:
+    if value is None or isinstance(value, bool) or callable(value):
+        return value
+    return _word(value, name, ("drop", "identical", "no_conflicts", "drop_conflicts", "override"))
+
+
+def _on_missing_core_dim(value: object, name: str) -> str | None:
+    return None if value is None else _word(value, name, ("raise", "copy", "drop"))
+
+
 def _kwargs(value: object, name: str) -> dict[str, Any]:
     if value is None:
         return {}
@@ -276,9 +338,12 @@ _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "core_chunks": _core_chunks,
     "allow_rechunk": _allow_rechunk,
     "budget": _budget,
+    "extra_projected_mem": _extra_memory,
     "block_bytes": _bytes,
     "allow_transfer": _flag,
     "writable": _flag,
+    "contiguous": _flag,
+    "fills_outputs": _flag,
     "thread_safe": _flag,
     "threads": _threads,
     "jac": _derivative,
@@ -286,6 +351,12 @@ _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "jvp": _derivative,
     "kernel_token": _text,
     "meta": _meta,
+    "dims": _dims,
+    "output_coords": _coords,
+    "join": _join,
+    "dataset_join": _join,
+    "keep_attrs": _keep_attrs,
+    "on_missing_core_dim": _on_missing_core_dim,
     "kwargs": _kwargs,
 }
 

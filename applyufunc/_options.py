@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from ._errors import OptionError
-from ._option_values import Callback, CoreChunks, KernelArrays, SizeRule, Vectorize, read_value
+from ._option_values import Callback, CoreChunks, DimMapping, KernelArrays, SizeRule, Vectorize, read_value
 
 __all__ = [
     "CALL_OPTIONS",
@@ -22,6 +22,7 @@ __all__ = [
     "Options",
     "Parameters",
     "make_options",
+    "nearest",
     "read_options",
     "split_keywords",
 ]
@@ -41,9 +42,12 @@ class Options:
     callback: Callback = "auto"
     core_chunks: Any = "merge"  # CoreChunks
     budget: int | Literal["keep"] | None = None  # bytes; None: Dask's array.chunk-size
+    extra_projected_mem: int = 0  # bytes
     block_bytes: int | None = None  # None: a kernel gets a block whole
     allow_transfer: bool = False
     writable: bool = False
+    contiguous: bool = False
+    fills_outputs: bool = False
     thread_safe: bool = True
     threads: int = 1
     compute_dtype: Any = None
@@ -52,6 +56,13 @@ class Options:
     jvp: Any = None
     kernel_token: str | None = None
     meta: Any = None
+    dims: DimMapping = ()
+    output_coords: tuple[tuple[Hashable, Any], ...] = ()  # by dim of the result
+    join: str | None = None  # None, here and below: xarray's own default
+    dataset_join: str | None = None
+    dataset_fill_value: Any = None
+    keep_attrs: Any = None
+    on_missing_core_dim: str | None = None
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -69,9 +80,12 @@ class OptionKeywords(TypedDict, total=False):
     core_chunks: CoreChunks
     allow_rechunk: bool
     budget: int | str | None
+    extra_projected_mem: int | str
     block_bytes: int | str | None
     allow_transfer: bool
     writable: bool
+    contiguous: bool
+    fills_outputs: bool
     thread_safe: bool
     threads: int
     compute_dtype: Any
@@ -80,6 +94,13 @@ class OptionKeywords(TypedDict, total=False):
     jvp: Callable[..., Any] | None
     kernel_token: str | None
     meta: Any
+    dims: Mapping[str, Hashable] | str | None
+    output_coords: Mapping[Any, Any] | None
+    join: Literal["outer", "inner", "left", "right", "exact", "override"] | None
+    dataset_join: Literal["outer", "inner", "left", "right", "exact"] | None
+    dataset_fill_value: Any
+    keep_attrs: Any
+    on_missing_core_dim: Literal["raise", "copy", "drop"] | None
     kwargs: Mapping[str, Any] | None
 
 
@@ -110,6 +131,7 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
         checked.setdefault("axis", None)
     made = dataclasses.replace(base, **checked)
     _check_threads(made)
+    _check_memory(made)
     _check_compiled(made)
     _check_slices(made)
     return made
@@ -139,8 +161,14 @@ def read_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
             raise OptionError(_FOREIGN[name])
         if name not in OPTION_NAMES:
             cure = f"keywords of the kernel go into each call, or are bound as kwargs={{{name!r}: ...}}"
-            raise OptionError(f"{name!r} is no option{_nearest(name, OPTION_NAMES) or f'; {cure}'}")
+            raise OptionError(f"{name!r} is no option{nearest(name, OPTION_NAMES) or f'; {cure}'}")
     return dict(keywords)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a question after the name that looks most like `name`; nothing where none does."""
+    alike = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {alike[0]!r}?" if alike else ""
 
 
 def _refuse_shared(name: str, parameters: Parameters, options: Collection[str], kernel_name: str) -> None:
@@ -172,13 +200,8 @@ def _unknown_keyword(name: str, parameters: Parameters, options: Collection[str]
         return _FOREIGN[name]
     if name in OPTION_NAMES:
         return f"option {name!r} is bound to a gufunc object before it is called: use .with_options({name}=...)"
-    hint = _nearest(name, {*options, *parameters.names}) or f"; the options are {', '.join(options)}"
+    hint = nearest(name, {*options, *parameters.names}) or f"; the options are {', '.join(options)}"
     return f"keyword {name!r} is neither an option nor a parameter of kernel {kernel_name!r}{hint}"
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def _check_threads(options: Options) -> None:
@@ -195,6 +218,17 @@ def _check_threads(options: Options) -> None:
             f"{given} is for kernels that take NumPy arrays, got kernel_arrays={options.kernel_arrays!r}: what other "
             f"libraries are set to holds for one thread"
         )
+
+
+def _check_memory(options: Options) -> None:
+    """Refuse what is said of NumPy's arrays where the kernel takes others."""
+    for name in ("contiguous", "fills_outputs"):
+        if getattr(options, name) and options.kernel_arrays in ("same", "traced"):
+            raise OptionError(
+                f"{name}=True is for kernels that take NumPy arrays, got kernel_arrays={options.kernel_arrays!r}"
+            )
+    if options.fills_outputs and options.jac == "complex-step":
+        raise OptionError("jac='complex-step' is for kernels that return, got fills_outputs=True: give a kernel")
 
 
 def _check_compiled(options: Options) -> None:

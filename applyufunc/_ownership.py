@@ -7,10 +7,11 @@ that can be told; of another library's array only whether somebody else holds th
 from __future__ import annotations
 
 import sys
+from copy import deepcopy
 from typing import Any, Final
 
 import numpy as np
-from array_api_compat import array_namespace, is_jax_array
+from array_api_compat import array_namespace, device, is_jax_array, is_pydata_sparse_array
 
 from ._casting import is_array
 from ._typing import Array
@@ -39,7 +40,11 @@ def copy_of(array: Array) -> Array:
         return array.copy()
     if isinstance(array, np.generic) or not is_array(array):
         return array
-    return array_namespace(array).asarray(array, copy=True)
+    if is_pydata_sparse_array(array):  # of which `asarray` makes another format, before sparse 0.17
+        return deepcopy(array)
+    if is_jax_array(array):  # which a device given would commit to it
+        return array_namespace(array).asarray(array, copy=True)
+    return array_namespace(array).asarray(array, device=device(array), copy=True)
 
 
 def kept(value: Any) -> Any:

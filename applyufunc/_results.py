@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+from array_api_compat import is_pydata_sparse_array
 
 from ._casting import astype, cast, check_range, does_not_cast, family, library_dtype, may_cast, numpy_dtype
 from ._errors import OutputDTypeError, OutputShapeError
 from ._expectation import Expectation
 from ._items import Column
+from ._ownership import copy_of
 from ._padding import pad
 from ._plan import Operand, Plan, shape_text
 from ._returned import as_array, box, is_object, is_weak, unpack
@@ -52,10 +54,8 @@ def cast_output(array: Array, dtype: np.dtype[Any], what: str, expected: Expecta
     source = numpy_dtype(array.dtype)
     if source != dtype and not may_cast(source, dtype, weak=weak):
         raise does_not_cast(source, dtype, what, found=expected.found)
-    if source != dtype and not expected.has_values:
-        _check_width(source, dtype, what)
-    elif source != dtype and family(source) == family(dtype) == "integer" and 0 not in array.shape:
-        check_range(int(expected.xp.min(array)), int(expected.xp.max(array)), dtype, what, found=expected.found)
+    if source != dtype and family(source) == family(dtype) == "integer" and 0 not in array.shape:
+        _check_integers(array, source, dtype, what, expected)
     return astype(array, dtype, expected.xp)
 
 
@@ -65,12 +65,14 @@ def broadcast_to(array: Array, shape: tuple[int, ...], xp: Namespace) -> Array:
         mask = np.broadcast_to(np.ma.getmaskarray(array), shape)
         data = np.broadcast_to(np.ma.getdata(array), shape)
         return np.ma.MaskedArray(data, mask, copy=False, fill_value=array.fill_value, hard_mask=array.hardmask)
+    if is_pydata_sparse_array(array) and not hasattr(array, "broadcast_to"):
+        array = array.asformat("coo")  # the one format that sparse broadcasts
     return xp.broadcast_to(array, shape)
 
 
 def _check_output(position: int, value: Any, expected: Expectation) -> Array:
     """Return one output of a kernel that took the whole block."""
-    what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
+    what, output, dtype = expected.name(position), expected.plan.outputs[position], expected.dtype(position)
     array = as_array(value, position, expected)
     array = pad(array, output, dtype, array.dtype, what, expected)
     _check_shape(array.shape, output, expected, what)
@@ -80,7 +82,7 @@ def _check_output(position: int, value: Any, expected: Expectation) -> Array:
 
 def _check_column(position: int, column: Column, expected: Expectation) -> Array:
     """Return one output of a kernel that was called once for each item."""
-    what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
+    what, output, dtype = expected.name(position), expected.plan.outputs[position], expected.dtype(position)
     stacked = box(column.values) if is_object(dtype) and not output.n_core else _stack(column, position, expected)
     if expected.masked and not isinstance(stacked, np.ma.MaskedArray):  # its type must not depend on the data
         stacked = np.ma.MaskedArray(stacked, copy=False)
@@ -94,7 +96,7 @@ def _check_column(position: int, column: Column, expected: Expectation) -> Array
 
 def _stack(column: Column, position: int, expected: Expectation) -> Array:
     """Stack the items of one output; dtypes promote over all of them, whatever their order."""
-    what, output, dtype = f"output {position}", expected.plan.outputs[position], expected.dtype(position)
+    what, output, dtype = expected.name(position), expected.plan.outputs[position], expected.dtype(position)
     values, kinds = column.values, column.kinds
     if isinstance(values, np.ndarray) and expected.xp is np and not expected.plan.bounds:
         return values  # rows of the core shape: see `collect_items`
@@ -166,6 +168,8 @@ def _stack_arrays(
             raise OutputShapeError(_uneven(what, output, padded[0].shape, array.shape, place, expected))
     if any(isinstance(array, np.ma.MaskedArray) for array in padded):
         return np.ma.stack(padded)
+    if not output.n_core and any(map(is_pydata_sparse_array, padded)):  # all of a number is its array's fill value
+        return expected.xp.asarray(np.stack([array.todense() for array in padded]))
     return expected.xp.stack(padded)
 
 
@@ -196,10 +200,10 @@ def _wrong_ndim(shape: tuple[int, ...], output: Operand, what: str) -> str:
     message = f"{what}: kernel returned shape {shape_text(shape)}"
     if output.n_loop:
         message += f" for loop shape {shape_text(output.loop_shape)}"
-    dims = ",".join(output.dims[output.n_loop :])
-    if dims and shape == output.loop_shape:
-        expected = shape_text(output.shape)
-        return f"{message}, expected {expected}: the signature gives this output the core dimensions ({dims})"
+    if shape[: output.n_loop] == output.loop_shape:
+        dims = ",".join(output.dims[output.n_loop :])
+        given = f"the core dimensions ({dims})" if dims else "no core dimensions"
+        return f"{message}, expected {shape_text(output.shape)}: the signature gives this output {given}"
     if len(shape) < len(output.shape) and output.n_loop:
         return (
             f"{message}: is a core dimension missing from the signature? (expected {shape_text(output.shape)}; a "
@@ -241,7 +245,7 @@ def _broadcast_loops(array: Array, expected: Expectation) -> Array:
     if array.shape[:n_loop] == loop_shape:
         return array
     stretched = broadcast_to(array, (*loop_shape, *array.shape[n_loop:]), expected.xp)
-    return stretched if expected.xp is np else expected.xp.asarray(stretched, copy=True)
+    return stretched if expected.xp is np else copy_of(stretched)
 
 
 def _check_unknown_sizes(outputs: Sequence[Array], plan: Plan) -> None:
@@ -261,13 +265,31 @@ def _check_unknown_sizes(outputs: Sequence[Array], plan: Plan) -> None:
                 )
 
 
-def _check_width(source: np.dtype[Any], dtype: np.dtype[Any], what: str) -> None:
-    """Refuse integers that might not fit, where nobody can look."""
-    if family(source) == family(dtype) == "integer" and not np.can_cast(source, dtype, "safe"):
-        raise OutputDTypeError(
-            f"{what}: kernel returned {source}, and while it is traced nobody can tell whether the values fit into the "
-            f"declared {dtype}: cast them in the kernel, or declare {source}"
-        )
+def _check_integers(
+    array: Array, source: np.dtype[Any], dtype: np.dtype[Any], what: str, expected: Expectation
+) -> None:
+    """Refuse integers that do not fit; where nobody can look, those that might not."""
+    if np.can_cast(source, dtype, "safe"):
+        return
+    limits = _limits(array, expected)
+    if limits is not None:
+        check_range(*limits, dtype, what, found=expected.found)
+        return
+    where = f"on device {expected.device}" if expected.has_values else "while it is traced"
+    raise OutputDTypeError(
+        f"{what}: kernel returned {source}, and {where} nobody can tell whether the values fit into the "
+        f"declared {dtype}: cast them in the kernel, or declare {source}"
+    )
+
+
+def _limits(array: Array, expected: Expectation) -> tuple[int, int] | None:
+    """Return the smallest and the largest value; None where the library lets nobody look."""
+    if not expected.has_values:
+        return None
+    try:
+        return int(expected.xp.min(array)), int(expected.xp.max(array))
+    except (BufferError, RuntimeError, TypeError, ValueError):  # each library has its own refusal
+        return None
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], expected: Expectation) -> Array:

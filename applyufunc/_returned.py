@@ -11,10 +11,10 @@ from numbers import Number
 from typing import Any, Final
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from ._casting import cast, is_array
-from ._errors import OutputRangeError, OutputShapeError
+from ._errors import OutputRangeError, OutputShapeError, TransferError
 from ._expectation import Expectation
 from ._plan import Plan, shape_text
 from ._typing import Array, Shape
@@ -27,7 +27,7 @@ def as_array(value: Any, position: int, expected: Expectation, place: int | None
     dtype = expected.dtype(position)
     if _is_lazy(value):
         raise OutputShapeError(
-            f"output {position}: kernel returned a lazy {type(value).__module__.partition('.')[0]}."
+            f"{expected.name(position)}: kernel returned a lazy {type(value).__module__.partition('.')[0]}."
             f"{type(value).__name__}, expected an array that holds its values"
         )
     if expected.xp is np and _is_item(value, position, expected, place):
@@ -37,11 +37,12 @@ def as_array(value: Any, position: int, expected: Expectation, place: int | None
     if isinstance(value, np.ma.MaskedArray) and expected.xp is np:
         return value
     try:
-        array = _converted(value, dtype, f"output {position}", expected)
+        array = _converted(value, dtype, expected.name(position), expected)
     except (TypeError, ValueError) as error:
         raise _not_an_array(value, position, expected, place, f": {error}") from None
     if not _has_meaning(value, array, position, expected, place):
         raise _not_an_array(value, position, expected, place)
+    _check_device(array, position, expected)
     return array
 
 
@@ -119,7 +120,7 @@ def _converted(value: Any, dtype: np.dtype[Any] | None, what: str, expected: Exp
 def _to_library(value: Any, dtype: np.dtype[Any] | None, what: str, expected: Expectation) -> Array:
     """Return an array of a library other than NumPy; one that is there already is itself, on its device."""
     if is_array(value) and not isinstance(value, np.ndarray | np.generic):
-        return value if array_namespace(value) is expected.xp else expected.xp.asarray(value)
+        return value if array_namespace(value) is expected.xp else expected.xp.asarray(value, **expected.placement)
     if value is None:  # of which some make a NaN
         raise TypeError(f"{expected.xp.__name__} has no array of it")
     try:
@@ -143,6 +144,15 @@ def _has_meaning(value: Any, array: Array, position: int, expected: Expectation,
     )
 
 
+def _check_device(array: Array, position: int, expected: Expectation) -> None:
+    """Refuse an array of the outputs' library that is somewhere else than the arguments."""
+    if expected.device is not None and device(array) != expected.device:
+        raise TransferError(
+            f"output {position}: kernel returned an array on device {device(array)}, expected one on device "
+            f"{expected.device}, as the arguments: move it in the kernel"
+        )
+
+
 def _wanted_shape(position: int, expected: Expectation, place: int | None) -> Shape:
     """Return the shape that the kernel has to return for a batch, or for one item."""
     output = expected.plan.outputs[position]
@@ -156,7 +166,7 @@ def _not_an_array(
     shape = _wanted_shape(position, expected, place)
     cure = "" if shape or expected.xp is not np else " (output_dtypes=object takes any object for an item)"
     return OutputShapeError(
-        f"output {position}: kernel returned {kind_text(value)}{item}, expected an array of shape "
+        f"{expected.name(position)}: kernel returned {kind_text(value)}{item}, expected an array of shape "
         f"{shape_text(shape)}{cure}{reason}"
     )
 

@@ -21,10 +21,10 @@ from dask.callbacks import Callback
 
 import applyufunc as au
 
-from ._family import PEERS, Figures, Measured, Way
+from ._family import PEERS, Figures, Measured, Way, as_tuple
 from ._machine import n_cores, peak_bytes
 
-__all__ = ["Watched", "as_tuple", "measure", "peers", "settings", "source"]
+__all__ = ["Watched", "measure", "peers", "settings", "source"]
 
 NumPyArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -72,11 +72,6 @@ def peers(
         return as_tuple(da.apply_gufunc(Watched(kernel), signature, *whole, **how))
 
     return dict(zip(PEERS, (as_they_are, merged), strict=True))
-
-
-def as_tuple(outputs: Any) -> tuple[Any, ...]:
-    """Return one output as the only one."""
-    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def measure(way: Way) -> Measured:

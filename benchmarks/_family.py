@@ -24,6 +24,7 @@ __all__ = [
     "Measured",
     "Way",
     "Ways",
+    "as_tuple",
     "best",
 ]
 
@@ -51,11 +52,19 @@ class Figures:
     tasks: int  # of the optimised graph
     peak: int  # bytes of memory that the process had more than before
     block: int  # bytes of the largest array that a task returned or a kernel was given
+    overhead: float | None = None  # seconds of one call beyond the kernel's; None: not one call was measured, but work
 
     @property
     def seconds(self) -> float:
         """From the call to the values."""
         return self.build + self.compute
+
+    @property
+    def beyond_kernel(self) -> float:
+        """The overhead, where it was measured."""
+        if self.overhead is None:
+            raise ValueError("the overhead of this way was not measured")
+        return self.overhead
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,12 +99,18 @@ class Family(Protocol):
     """A module of cases that are measured alike."""
 
     TITLE: str
+    WAYS: Sequence[str]  # the names of all ways of all cases, which are known before a case makes its arrays
     CASES: Mapping[str, Case]
     BARS: Sequence[Bar]
 
     def measure(self, way: Way) -> Measured:
         """Run one way, in this process."""
         ...
+
+
+def as_tuple(outputs: Any) -> tuple[Any, ...]:
+    """Return one output as the only one."""
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def best(results: CaseResults, of: Callable[[Figures], float], names: Sequence[str] | None = None) -> float:

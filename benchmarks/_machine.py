@@ -6,7 +6,7 @@ import os
 import platform
 import resource
 import sys
-from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 
 __all__ = ["describe_machine", "limit_threads", "n_cores", "peak_bytes"]
 
@@ -23,9 +23,9 @@ def limit_threads() -> None:
 
 
 def describe_machine(*packages: str) -> str:
-    """Return cores, memory and versions, in a sentence's words."""
+    """Return cores, memory and versions of those packages that are installed, in a sentence's words."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    versions = [f"{package} {import_module(package).__version__}" for package in packages]
+    versions = [f"{package} {found}" for package in packages if (found := _version(package))]
     system = f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}"
     return f"{n_cores()} cores, {memory:.0f} GiB of memory, {system}, {', '.join(versions)}"
 
@@ -33,3 +33,10 @@ def describe_machine(*packages: str) -> str:
 def peak_bytes() -> int:
     """Return the most memory that this process ever had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

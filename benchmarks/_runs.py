@@ -6,27 +6,26 @@ In: cases, and how often. Out: the `Figures` of their ways. What the ways give i
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ._family import OURS, CaseResults, Family, Figures, Measured
+from ._families import FAMILIES, GROWTH, family, installed
+from ._family import OURS, CaseResults, Figures, Measured
+from ._growth import Grown, declared, points
 
 __all__ = [
-    "FAMILIES",
     "CaseName",
     "Results",
     "Run",
     "check_equal",
     "contenders",
-    "family",
-    "library",
+    "grow_all",
     "measured",
     "run_all",
     "select",
@@ -36,9 +35,6 @@ CaseName: TypeAlias = tuple[str, str]
 """Family and case."""
 
 Results: TypeAlias = Mapping[CaseName, CaseResults]
-
-FAMILIES: Final = ("numpy_loops", "numpy_blocks", "dask_graphs", "dask_chunks", "dask_reductions", "jax_calls")
-"""Modules beside this one, in the order in which the documentation shows them."""
 
 FAR_BEHIND: Final = 3  # times the seconds of the fastest
 LONG: Final = 3  # seconds
@@ -55,16 +51,6 @@ class Run:
     quick: bool
 
 
-def family(name: str) -> Family:
-    """Return the module of a family."""
-    return cast("Family", importlib.import_module(f"{__package__}.{name}"))
-
-
-def library(name: str) -> str:
-    """Return the library whose arrays a family is about."""
-    return name.partition("_")[0]
-
-
 def measured(run: Run) -> Measured:
     """Measure in this process: small arrays first, for what is imported or cached at the first call."""
     module = family(run.family)
@@ -76,9 +62,9 @@ def measured(run: Run) -> Measured:
 
 
 def select(names: Sequence[str]) -> list[CaseName]:
-    """Return the cases of these names, or of families of these names; without names, all."""
-    known = [(name, case) for name in FAMILIES for case in family(name).CASES]
-    unknown = set(names) - {name for each in known for name in each}
+    """Return the cases of these names, or of families of these names; without names, all that can run."""
+    known = [(name, case) for name in installed() for case in family(name).CASES]
+    unknown = set(names) - {GROWTH, *FAMILIES} - {case for _, case in known}
     if unknown:
         raise ValueError(f"there is no family and no case {min(unknown)!r}; the families are {', '.join(FAMILIES)}")
     return [each for each in known if not names or set(each).intersection(names)]
@@ -98,11 +84,21 @@ def run_all(cases: Sequence[CaseName], n_rounds: int, *, quick: bool, say: Calla
     return {each: {way: _best(runs) for way, runs in ways.items()} for each, ways in found.items()}
 
 
+def grow_all(*, quick: bool, say: Callable[[str], None]) -> Grown:
+    """Measure all that grows; the ways are those of families, and their outputs are compared there."""
+    grown = {}
+    with _processes() as executor:
+        for name, growth in declared().items():
+            say(f"{GROWTH}: {name}")
+            grown[name] = {way: executor.submit(points, name, way, quick).result() for way in growth.names}
+    return grown
+
+
 def _processes() -> Executor:
     """Return what starts a process for each run: a copy of one that has imported all it needs, and run nothing."""
     context = get_context("forkserver")
     # Dask's rechunk imports distributed, where it is installed.
-    context.set_forkserver_preload(["distributed", *(f"{__package__}.{name}" for name in FAMILIES)])
+    context.set_forkserver_preload(["distributed", *(f"{__package__}.{name}" for name in installed())])
     return ProcessPoolExecutor(max_workers=1, mp_context=context, max_tasks_per_child=1)
 
 

@@ -13,12 +13,14 @@ from dask.utils import parse_bytes
 
 import applyufunc as au
 
-from ._dask import NumPyArray, Watched, as_tuple, measure, peers, source
-from ._family import OURS, OURS_BY_PARTS, PEERS, Bar, Case, CaseResults, Figures, Ways, best
+from ._dask import NumPyArray, Watched, measure, peers, source
+from ._family import OURS, OURS_BY_PARTS, PEERS, Bar, Case, CaseResults, Figures, Ways, as_tuple, best
 
-__all__ = ["BARS", "CASES", "TITLE", "measure"]
+__all__ = ["BARS", "CASES", "TITLE", "WAYS", "measure"]
 
 TITLE: Final = "Kernels that need core dimensions whole"
+
+WAYS: Final = (OURS, *PEERS, OURS_BY_PARTS, "da.std", "da.einsum")
 
 
 def series_by_step(quick: bool) -> Ways:

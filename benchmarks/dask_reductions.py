@@ -13,12 +13,25 @@ import numpy as np
 import applyufunc as au
 from applyufunc import reductions
 
-from ._dask import as_tuple, measure, peers, source
-from ._family import OURS, Bar, Case, CaseResults, Way, Ways
+from ._dask import measure, peers, source
+from ._family import OURS, PEERS, Bar, Case, CaseResults, Way, Ways, as_tuple
 
-__all__ = ["BARS", "CASES", "TITLE", "measure"]
+__all__ = ["BARS", "CASES", "TITLE", "WAYS", "measure"]
 
 TITLE: Final = "Reductions"
+
+WAYS: Final = (
+    OURS,
+    *PEERS,
+    "da.mean, da.var",
+    "da.einsum",
+    "da.cov",
+    "da.sum",
+    "da.min, da.max",
+    "da.argmax",
+    "da.topk",
+    "da.histogram",
+)
 
 
 def mean_var(quick: bool) -> Ways:

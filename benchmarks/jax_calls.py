@@ -1,8 +1,7 @@
-"""Calls in programs that JAX compiled for the CPU: ours, JAX's own callbacks, JAX's own function, the kernel alone."""
+"""Calls in programs that JAX compiled for the CPU, and eager ones: ours, JAX's callbacks and functions, the kernel."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,33 +16,62 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import applyufunc as au
 
+from ._calls import seconds_in_turns
 from ._family import KERNEL, OURS, Bar, Case, CaseResults, Figures, Measured, Way, Ways
 from ._machine import peak_bytes
 
-__all__ = ["BARS", "CASES", "TITLE", "measure"]
+__all__ = ["BARS", "CASES", "TITLE", "WAYS", "measure", "square_roots"]
 
-TITLE: Final = "Calls inside `jax.jit`"
+TITLE: Final = "Calls on JAX arrays"
 
 CALLBACK: Final = "pure_callback"
 SEQUENTIAL: Final = f"{CALLBACK}, sequential"
 BROADCAST_ALL: Final = f"{CALLBACK}, broadcast_all"
+BY_HAND: Final = "device_put"
+
+WAYS: Final = (
+    OURS,
+    CALLBACK,
+    SEQUENTIAL,
+    BROADCAST_ALL,
+    "buffer_callback",
+    BY_HAND,
+    "jnp.sqrt",
+    "jnp.sum",
+    "jnp.dot",
+    "jnp.linalg.eigvalsh",
+    "jnp.vecdot",
+    KERNEL,
+)
 
 Function: TypeAlias = Callable[..., Any]
 
 
 def one_element(quick: bool) -> Ways:
     """100 calls of the square root of one `float32`, where nothing counts but the call itself."""
-    return _square_roots(1, 1 if quick else 100)
+    return square_roots(1, 1 if quick else 100)
 
 
 def many_elements(quick: bool) -> Ways:
     """100 calls of the square roots of 100,000, which take about as long as the call itself."""
-    return _square_roots(10 if quick else 100_000, 1 if quick else 100)
+    return square_roots(10 if quick else 100_000, 1 if quick else 100)
 
 
 def large_array(quick: bool) -> Ways:
     """One call of the square roots of 100 MB, where copies count."""
-    return _square_roots(100 if quick else 25_000_000, 1)
+    return square_roots(100 if quick else 25_000_000, 1)
+
+
+def eager(quick: bool) -> Ways:
+    """100 calls of dot products, `(n),(n)->()`, of two arrays of 100 x 8 `float32`, not compiled."""
+    x, y = jnp.linspace(0, 1, 160 if quick else 1600, dtype="f4").reshape(2, -1, 8)
+    functions = {
+        OURS: _ours(_dot, "(n),(n)->()"),
+        CALLBACK: _callback(_dot, x.shape[:-1]),
+        BY_HAND: lambda x, y: jax.device_put(_dot(np.asarray(x), np.asarray(y))),
+        "jnp.vecdot": jnp.vecdot,
+    }
+    return _ways(functions, _dot, [x, y], 1 if quick else 100, compiled=False)
 
 
 def rows(quick: bool) -> Ways:
@@ -90,6 +118,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
         "one element": one_element,
         "100,000 elements": many_elements,
         "100 MB": large_array,
+        "eager": eager,
         "1,000 rows": rows,
         "outer product": outer_product,
         "8 devices": devices,
@@ -98,15 +127,24 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
 
 
 def measure(way: Way) -> Measured:
-    """Work once for what is compiled then, and up to a hundred times in half a second more; the fastest counts."""
+    """Work once for what is compiled then, and again and again for a while; the fastest counts."""
     before = peak_bytes()
     outputs = way()
-    end = time.perf_counter() + 0.5
-    seconds = [_seconds(way)]
-    while time.perf_counter() < end and len(seconds) < 100:
-        seconds.append(_seconds(way))
-    figures = Figures(build=0, compute=min(seconds), tasks=0, peak=peak_bytes() - before, block=0)
+    (seconds,) = seconds_in_turns(way)
+    figures = Figures(build=0, compute=seconds, tasks=0, peak=peak_bytes() - before, block=0)
     return Measured(figures, tuple(map(np.asarray, outputs)))
+
+
+def square_roots(size: int, n_calls: int = 1) -> Ways:
+    """Return the ways to take so many square roots, so many times."""
+    x = jnp.ones(size, "f4") + 1
+    functions = {
+        OURS: _ours(np.sqrt, "()->()"),
+        CALLBACK: _callback(np.sqrt, x.shape),
+        "buffer_callback": buffer_callback(_fill_square_roots, jax.ShapeDtypeStruct(x.shape, "f4")),
+        "jnp.sqrt": jnp.sqrt,
+    }
+    return _ways(functions, np.sqrt, [x], n_calls)
 
 
 def _bars() -> Sequence[Bar]:
@@ -116,6 +154,9 @@ def _bars() -> Sequence[Bar]:
     def of_native(results: CaseResults) -> float:
         return results[OURS].seconds / results["jnp.sqrt"].seconds
 
+    def of_by_hand(results: CaseResults) -> float:
+        return results[OURS].seconds / results[BY_HAND].seconds
+
     def of_ours(results: CaseResults) -> float:
         return results[SEQUENTIAL].seconds / results[OURS].seconds
 
@@ -123,28 +164,12 @@ def _bars() -> Sequence[Bar]:
         Bar("seconds, of `pure_callback`", "one element", 0.2, of_callback),
         Bar("seconds, of `pure_callback`", "100 MB", 0.4, of_callback),
         Bar("seconds, of `jnp.sqrt`", "100 MB", 1.3, of_native),
+        Bar("seconds, of `np.asarray`, the kernel and `jax.device_put`", "eager", 1.5, of_by_hand),
         Bar("`pure_callback`'s seconds with `sequential`, of ours", "1,000 rows", 100, of_ours, is_floor=True),
     ]
 
 
 BARS: Final = _bars()
-
-
-def _seconds(way: Way) -> float:
-    begin = time.perf_counter()
-    way()
-    return time.perf_counter() - begin
-
-
-def _square_roots(size: int, n_calls: int) -> Ways:
-    x = jnp.ones(size, "f4") + 1
-    functions = {
-        OURS: _ours(np.sqrt, "()->()"),
-        CALLBACK: _callback(np.sqrt, x.shape),
-        "buffer_callback": buffer_callback(_fill_square_roots, jax.ShapeDtypeStruct(x.shape, "f4")),
-        "jnp.sqrt": jnp.sqrt,
-    }
-    return _ways(functions, np.sqrt, [x], n_calls)
 
 
 def _ours(kernel: Function, signature: str) -> Function:
@@ -162,9 +187,11 @@ def _ways(
     arrays: Sequence[jax.Array],
     n_calls: int,
     arrange: Function = lambda *blocks: blocks,
+    *,
+    compiled: bool = True,
 ) -> Ways:
-    """Return the ways to call functions in programs of their own, and the kernel on what it would be given."""
-    programs = {name: jax.jit(function) for name, function in functions.items()}
+    """Return the ways to call functions, in programs of their own, and the kernel on what it would be given."""
+    programs = {name: jax.jit(function) if compiled else function for name, function in functions.items()}
     ways = {name: _repeated(program, arrays, n_calls) for name, program in programs.items()}
     return {**ways, KERNEL: _repeated(kernel, arrange(*map(np.asarray, arrays)), n_calls)}
 

@@ -36,7 +36,7 @@ def elements(quick: bool) -> Ways:
     return _ways(lambda x, y: (x * y + x) / (y + 1) - x * x, "(),()->()", shape)
 
 
-CASES: Final[Mapping[str, Case]] = MappingProxyType({"sums of rows": reduction, "elementwise": elements})
+CASES: Final[Mapping[str, Case]] = MappingProxyType({"sums of rows": reduction, "elements": elements})
 
 measure = measure_work
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import applyufunc as au
 
-from ._family import OURS, Bar, Case, CaseResults, Ways
+from ._family import OURS, Bar, Case, CaseResults, Ways, as_tuple
 from ._work import measure_work
 
 __all__ = ["BARS", "CASES", "TITLE", "WAYS", "measure"]
@@ -76,7 +76,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
         "two numbers": two_numbers,
         "two rows": two_rows,
         "a row and a number": row_and_number,
-        "two arguments": broadcast,
+        "an argument for all": broadcast,
         "two threads": threads,
     }
 )
@@ -126,11 +126,7 @@ def _ways(kernel: Callable[..., Any], signature: str, arrays: Sequence[NumPyArra
         return tuple(map(np.array, zip(*returned, strict=True))) if n_outputs > 1 else (np.array(returned),)
 
     return {
-        OURS: lambda: _as_tuple(function(*arrays)),
+        OURS: lambda: as_tuple(function(*arrays)),
         COMPREHENSION: comprehension,
-        VECTORIZE: lambda: _as_tuple(vectorized(*arrays)),
+        VECTORIZE: lambda: as_tuple(vectorized(*arrays)),
     }
-
-
-def _as_tuple(outputs: Any) -> tuple[Any, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)

@@ -26,6 +26,25 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in left_out]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Fail what covers a cell of the table of what runs where, and is skipped though its library is there."""
+    report = yield
+    reason = str(call.excinfo.value) if call.excinfo else ""
+    if report.skipped and "could not import" not in reason and _covers_a_cell(item):
+        report.outcome, report.longrepr = (
+            "failed",
+            f"{item.nodeid} covers a cell of the table, and was skipped: {reason}",
+        )
+    return report
+
+
+def _covers_a_cell(item):
+    backend = BACKENDS.get(getattr(item, "callspec", None) and item.callspec.params.get("backend"))
+    needs = [mark.kwargs.get("needs") for mark in item.iter_markers("covers")]
+    return any(backend is None or need is None or getattr(backend, need) for need in needs)
+
+
 @pytest.fixture(params=BACKENDS)
 def backend(request):
     """Every backend in turn; one whose library is not there is skipped."""

@@ -113,6 +113,22 @@ simple("eager pure_callback", P("d"), function=gathered, jit=None, both=False)
 simple("no jit at all", P("d"), function=jax.disable_jit()(dot), jit=None, both=False)
 
 
+@scenario("result in use", (X * W).sum(-1) + 1)
+def _(mesh):
+    return lambda x, w: jax.jit(dot)(x, w) + 1, put(X, P("d"), mesh), W
+
+
+@scenario("result of pure_callback in use", (X * W).sum(-1) + 1, both=False)
+def _(mesh):
+    return lambda x, w: jax.jit(gathered)(x, w) + 1, put(X, P("d"), mesh), W
+
+
+@scenario("pmap", (X * W).sum(-1)[:8], both=False)
+def _(mesh):
+    mapped = jax.pmap(dot, in_axes=(0, None))
+    return lambda x, w: put(mapped(x, w), P(), mesh), X[:8], W  # put, since JAX's own mesh has a name of its own
+
+
 @scenario("vmap over the second axis", (X * W).sum(-1).T)
 def _(mesh):
     return jax.jit(jax.vmap(dot, (1, None))), put(X, P("d"), mesh), W
@@ -269,6 +285,7 @@ RULES = {
     "jac": {"jac": lambda x, w: (note(x, w), np.broadcast_to(w, x.shape), x)[1:]},
     "vjp": {"vjp": lambda x, w, ct: (note(x, w, ct), w * ct[..., None], x * ct[..., None])[1:]},
 }
+RULES["jac and jvp"] = RULES["jac"] | {"jvp": lambda x, w, dx, dw: (w * dx + x * dw).sum(-1)}
 
 
 def differentiated(name, rules, place, transform=lambda function, mesh: function):
@@ -282,11 +299,28 @@ def differentiated(name, rules, place, transform=lambda function, mesh: function
         return jax.jit(jax.grad(loss, place)), put(X, P("d"), mesh), put(W, P(), mesh)
 
 
+@scenario("forward derivative", (X * W).sum(-1))
+def _(mesh):
+    function = dot.with_options(**RULES["jac"])
+    return jax.jit(lambda x, w: jax.jvp(lambda x: function(x, w), (x,), (x,))[1]), put(X, P("d"), mesh), W
+
+
 def inside(function, mesh):
     return jax.shard_map(function, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"))
 
 
+def differentiated_by_core_dim(rules):
+    """Have a derivative taken by what is cut along a core dim, which the kernel and its rule get whole."""
+
+    @scenario(f"gradient along a core dim by {rules}", 2 * (Y * V).sum(-1)[..., None] * V)
+    def _(mesh):
+        function = dot.with_options(**RULES[rules])
+        grad = jax.grad(lambda y, v: (function(y, v) ** 2).sum())
+        return jax.jit(grad), put(Y, P(None, "e", "d"), mesh), put(V, P("d"), mesh)
+
+
 for _rules in RULES:
+    differentiated_by_core_dim(_rules)
     differentiated("gradient", _rules, 0)
     differentiated("gradient of what is everywhere", _rules, 1)
     differentiated("gradient of vmap", _rules, 0, lambda function, mesh: jax.vmap(function, (0, None)))
@@ -333,6 +367,7 @@ def refusals():
     for name, call in {
         "two layouts": lambda: jax.jit(dot)(put(X, P("d"), explicit), put(X, P("e"), explicit)),
         "one axis twice": lambda: jax.jit(dot)(put(X[:, :1], P("d"), explicit), put(X[0, :4], P("d"), explicit)),
+        "two meshes": lambda: dot(put(X, P("d"), explicit), put(X, P("a"), jax.make_mesh((8,), ("a",)))),
         "two devices": lambda: dot(put(X, P("d"), explicit), jax.device_put(W, jax.devices()[3])),
         "eager error": lambda: failing(put(X, P("d"), explicit)),
     }.items():

@@ -115,10 +115,11 @@ class TestEntry:
     def test_a_scalar_is_too_small_for_core_dims(self):
         assert "argument 0 has 0 dimensions" in refusal(au.DimensionError, au.apply_ufunc, total, "(n)->()", 2.5)
 
-    def test_a_labelled_array_is_refused_by_name(self):
+    def test_what_xarray_makes_of_a_labelled_array_is_refused_by_name(self):
         xarray = pytest.importorskip("xarray")
-        message = refusal(au.ArgumentError, self.seen, xarray.DataArray(ROWS))
-        assert message == "argument 0 is an xarray.DataArray: labelled arrays are not taken, pass its .data"
+        rolling = xarray.DataArray(ROWS, dims=("x", "n")).rolling(n=2)
+        message = refusal(au.ArgumentError, self.seen, rolling)
+        assert message == "argument 0 is an xarray.DataArrayRolling: labelled objects are not taken here, pass an array"
 
 
 class TestKeywords:
@@ -212,7 +213,7 @@ class TestKeywords:
         assert (total.dtype, total.tolist()) == (np.float64, [[3, 12], [3, 12]])
         assert (result.dtype, result[0].tolist()) == (np.float32, [[0, 1, 2], [6, 8, 10]])
         message = refusal(au.UnknownDTypeError, call, vectorize=vectorize)
-        assert message == "kernel 'scaled' is compiled for its outputs too: pass output_dtypes"
+        assert message == "kernel 'scaled' fills arrays that are made for its outputs: pass output_dtypes"
 
     def test_xarrays_keywords_are_refused_with_the_signature_to_write(self):
         call = functools.partial(refusal, au.OptionError, au.apply_ufunc, np.cross)

@@ -12,6 +12,13 @@ from hypothesis import strategies as st
 import applyufunc as au
 
 
+@pytest.mark.covers('`kernel_arrays="numpy"`')
+@pytest.mark.covers("`vectorize`")
+@pytest.mark.covers("`axis`, `axes`, `keepdims`", needs="takes_axes")
+@pytest.mark.covers("fixed sizes")
+@pytest.mark.covers("new dimensions")
+@pytest.mark.covers("several outputs")
+@pytest.mark.covers("loop and core dimensions")
 def test_every_call_gives_what_a_plain_loop_gives(backend):
     @examples(backend.examples)
     @given(drawn_calls(), st.data())
@@ -33,6 +40,7 @@ def test_every_call_gives_what_a_plain_loop_gives(backend):
 GUFUNCS = [np.vecdot, np.matmul, *([np.matvec, np.vecmat] if hasattr(np, "matvec") else [])]
 
 
+@pytest.mark.covers("NumPy's own gufuncs")
 @pytest.mark.parametrize("gufunc", GUFUNCS, ids=lambda gufunc: gufunc.__name__)
 def test_numpys_own_gufuncs_give_the_same_or_refuse_the_same(backend, gufunc):
     shapes = st.lists(st.integers(0, 2), max_size=3).map(tuple)
@@ -78,6 +86,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.covers("wrong calls refused before any work")
 @pytest.mark.parametrize("why", REFUSED)
 def test_refusals_come_before_any_work_and_are_the_same(backend, why):
     signature, shapes, options, error = REFUSED[why]
@@ -104,6 +113,7 @@ RETURNED_WRONGLY = {
 }
 
 
+@pytest.mark.covers("wrong results refused")
 @pytest.mark.parametrize("what", RETURNED_WRONGLY)
 def test_what_a_kernel_returns_wrongly_is_refused(backend, what):
     signature, kernel, error = RETURNED_WRONGLY[what]

@@ -244,6 +244,27 @@ def test_a_note_names_an_item_of_one_loop_dim_by_its_number():
     assert caught.value.__notes__[0].endswith("called with float64(3,)")
 
 
+@pytest.mark.parametrize("kernel", [lambda x: x if x > 0 else 0.0, float])
+def test_a_note_names_the_option_where_a_kernel_of_one_item_gets_a_batch(kernel):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        runner(kernel, "()->()")(np.ones(2))
+    (note,) = caught.value.__notes__
+    assert note.endswith("called with float64(2,) (a kernel that takes one item at a time needs vectorize=True)")
+
+
+def test_a_note_names_no_option_where_one_item_is_an_array():
+    with pytest.raises(ValueError, match="truth value") as caught:
+        runner(lambda x: x if x > 0 else 0.0, "(n)->(n)", vectorize=True)(np.ones((2, 3)))
+    assert "vectorize=True" not in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("write", [lambda x: x.__setitem__(0, 1), lambda x: x.sort(), lambda x: np.add(x, 1, out=x)])
+def test_a_note_names_the_option_where_a_kernel_writes_into_its_input(write):
+    with pytest.raises(ValueError, match="read-only") as caught:
+        runner(write, "(n)->(n)")(np.ones(3))
+    assert caught.value.__notes__[0].endswith("(writable=True gives the kernel copies to write into)")
+
+
 def test_a_note_says_what_a_kernel_of_batches_saw():
     with pytest.raises(ZeroDivisionError) as caught:
         runner(lambda x, y, p: 1 // 0, "(n),(n|1),()->()", constants=((2, 3),))(np.ones((3, 2, 4)), np.ones((2, 1)))

@@ -455,6 +455,16 @@ def test_sparse_blocks_stay_sparse(da):
     np.testing.assert_array_equal(computed.todense(), np.ones(4))
 
 
+def test_lazy_apply_gives_whole_arrays(da):
+    x = da.from_array(np.array([3, 1, 3]), chunks=2)
+    result = au.lazy_apply(np.sort, x)
+    assert (type(result), result.dtype) == (type(x), x.dtype)
+    np.testing.assert_array_equal(result.compute(), [1, 3, 3])
+    np.testing.assert_array_equal(au.lazy_apply(np.unique, x, shape=(None,)).compute(), [1, 3])
+    np.testing.assert_array_equal(au.lazy_apply(np.unique, x, shape=(au.UpTo(3),)).compute(), [1, 3, 0])
+    assert au.lazy_apply(np.multiply, x, 2.5).dtype == float
+
+
 @pytest.mark.parametrize("dtype", ["U3", "O", "M8[s]", "c8", "?"])
 def test_any_numpy_dtype_is_carried(da, dtype):
     x = np.array(["1", "2", "3", "4"]).astype("M8[s]" if dtype == "M8[s]" else "U3").astype(dtype)

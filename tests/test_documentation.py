@@ -34,15 +34,25 @@ MODULES = sorted(
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    for library in ("dask", "jax", "matplotlib", "numba", "scipy"):
+    for library in ("cubed", "dask", "jax", "matplotlib", "numba", "scipy", "sparse", "torch", "xarray"):
         if re.search(rf"^ *>>> (import|from) {library}\b", text, flags=re.MULTILINE):
             pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)  # for what a page draws
-    if "jax_num_cpu_devices" in text:  # JAX takes it before its first array alone
+    # JAX takes the number before its first array alone; programs of PyTorch outlive the page that they are part of.
+    if "jax_num_cpu_devices" in text or "torch.compile" in text:
         fresh_process.run(f"import pages; pages.run({str(ROOT / page)!r})")
     else:
         pages.run(ROOT / page)
     assert {path.name for path in tmp_path.iterdir()} == drawn_by(text)
+
+
+@pytest.mark.once
+def test_program_of_the_page_on_shards_runs() -> None:
+    pytest.importorskip("jax")
+    text = (ROOT / "docs/how-to/sharded-arrays.md").read_text(encoding="utf-8")
+    program = "".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+    printed = " ".join(fresh_process.run(program))
+    assert all(words in printed for words in ("(2, 2)", "P('batch',)", "float32[16@batch]"))
 
 
 def drawn_by(text: str) -> set[str]:

@@ -100,6 +100,14 @@ def test_what_cannot_be_called_is_refused():
     )
 
 
+def test_a_decorator_for_derivatives_is_not_called_on_arrays():
+    f = au.gufunc("(n)->()")(np.sum)
+    assert refusal(OptionError, f.jac, 5) == (
+        "jac(...) declares a derivative of 'sum' and takes a function, got 5: JAX's transformations, such as jax.grad, "
+        "call it"
+    )
+
+
 def test_ufuncs_bring_their_own_signatures():
     assert str(au.gufunc()(np.add).signature) == "(),()->()"
     assert str(au.gufunc()(np.matmul).signature) == "(n?,k),(k,m?)->(n?,m?)"

@@ -32,6 +32,16 @@ def test_import_loads_no_optional_library() -> None:
     assert {name.partition(".")[0] for name in loaded} & OPTIONAL == set()
 
 
+def test_what_few_calls_need_is_imported_when_it_is_asked_for() -> None:
+    loaded = loaded_by_import()
+    late = {"_core_chunks", "_explain", "_explanation", "_lazy_apply", "reductions"}
+    assert not {f"applyufunc.{name}" for name in late} & loaded
+    assert all(getattr(applyufunc, name) is not None for name in applyufunc.__all__)
+    assert set(applyufunc.__all__) <= set(dir(applyufunc))
+    with pytest.raises(AttributeError, match="no attribute 'reduction'"):
+        _ = applyufunc.reduction
+
+
 def test_metadata_gives_the_version_of_the_package() -> None:
     assert metadata.version("applyufunc") == applyufunc.__version__
 

@@ -495,6 +495,12 @@ def test_a_check_is_not_lost_when_a_part_of_the_result_is_used():
         jax.block_until_ready(jax.jit(lambda x: f(x)[:1])(jnp.array([3.0, -1.0])))
 
 
+@pytest.mark.parametrize("callback", ["ffi", "pure_callback"])
+def test_checks_of_a_result_that_is_not_used_never_run(callback):
+    f = au.gufunc("(n)->()", output_dtypes=float, callback=callback)(boom)
+    np.testing.assert_array_equal(jax.jit(lambda x: (f(x), x)[1])(jnp.ones(3)), [1, 1, 1])
+
+
 def test_shapes_that_do_not_fit_are_refused_while_tracing():
     f = au.gufunc("(n),(n)->()", output_dtypes=float)(boom)
     with pytest.raises(au.DimensionError, match="core dimension 'n' is 3 in argument 0 and 1 in argument 1"):
@@ -535,29 +541,6 @@ def test_what_has_no_tangent_does_not_need_a_derivative():
 # Sizes
 
 
-def test_sizes_known_by_a_bound_are_padded_with_and_without_jit():
-    def distinct(row):
-        values = np.unique(row)
-        return values, len(values)
-
-    f = au.gufunc(
-        "(n)->(k),()", vectorize=True, output_dtypes=(float, int), output_sizes={"k": au.UpTo(4, fill_value=-1)}
-    )(distinct)
-    x = jnp.array([[3.0, 1, 3], [2, 2, 2]])
-    for way in (f, jax.jit(f), jax.vmap(f), jax.jit(jax.vmap(f))):
-        values, count = way(x)
-        np.testing.assert_array_equal(values, [[1, 3, -1, -1], [2, -1, -1, -1]])
-        np.testing.assert_array_equal(count, [2, 1])
-
-
-def test_unknown_size_is_allowed_eagerly_and_refused_under_jit():
-    f = au.gufunc("(n)->(k)", output_dtypes=float, output_sizes={"k": None})(lambda x: x[..., ::2])
-    np.testing.assert_array_equal(f(jnp.arange(5.0)), [0, 2, 4])
-    for transform in (jax.jit, jax.vmap):
-        with pytest.raises(au.UnknownSizeError, match=r"output dimension 'k' of kernel '<lambda>'.*UpTo"):
-            transform(f)(jnp.ones((2, 5)))
-
-
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0), (0,)])
 @pytest.mark.parametrize("way", [as_eager, as_jit, as_vmap])
 def test_empty_arrays_give_empty_or_neutral_results(shape, way):
@@ -580,44 +563,7 @@ def test_axes_and_absent_dims_are_moved_in_every_way(way):
 # Arguments
 
 
-class Wrapped:
-    def __init__(self, value):
-        self.value = value
-
-    def __jax_array__(self):
-        return self.value
-
-    def __array__(self, dtype=None, copy=None):
-        raise AssertionError("asked for a NumPy array")
-
-
-@pytest.mark.parametrize("value", [np.arange(3.0), jnp.arange(3.0), np.float32(3)], ids=["numpy", "jax", "scalar"])
-def test_objects_that_convert_to_jax_arrays_are_taken(value):
-    f = au.gufunc("(n)->()", output_dtypes=float)(row_sum)
-    value = np.full(3, value) if np.ndim(value) == 0 else value
-    for result in (f(Wrapped(value)), jax.jit(lambda: f(Wrapped(value)))()):
-        assert isinstance(result, jax.Array)
-        assert float(result) == float(np.sum(value))
-
-
-def test_object_that_converts_to_a_traced_array_is_taken():
-    f = au.gufunc("(n)->()", output_dtypes=float)(row_sum)
-    assert jax.jit(lambda x: f(Wrapped(x * 2)))(jnp.arange(3.0)) == 6
-
-
-def test_object_that_converts_to_no_array_is_refused():
-    with pytest.raises(au.ArgumentError, match=r"argument 0: Wrapped.__jax_array__\(\) returned a list"):
-        au.apply_ufunc(row_sum, "(n)->()", Wrapped([1.0, 2.0]))
-
-
-def test_random_keys_are_refused_by_name():
-    with pytest.raises(au.ArgumentError, match=r"argument 1 is a JAX array of dtype key<fry>"):
-        au.apply_ufunc(np.add, None, jnp.ones(2), jax.random.key(0))
-
-
-def test_masked_arrays_are_refused_by_name():
-    with pytest.raises(au.ArgumentError, match="argument 1 is a masked array"):
-        au.apply_ufunc(np.add, None, jnp.ones(2), np.ma.masked_equal([1, 2], 1))
+def test_masked_result_is_refused_by_name():
     with pytest.raises(au.OutputDTypeError, match="output 0: kernel returned a masked array"):
         au.apply_ufunc(lambda x: np.ma.masked_equal(x, 1), "()->()", jnp.ones(2))
 
@@ -948,6 +894,58 @@ def test_an_exception_that_refuses_attributes_and_text_is_restored():
         jax.block_until_ready(jax.jit(au.gufunc("(n)->()", output_dtypes=float)(kernel))(jnp.ones((2, 3))))
 
 
+class InterruptedTextError(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
+class OddNotesError(Exception):
+    __notes__ = 3
+
+
+@pytest.mark.parametrize("callback", ["ffi", "pure_callback"])
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("one\0two"), r"ValueError: one\\x00two"),
+        (ValueError("no UTF-8: \ud800"), "ValueError: no UTF-8: "),  # of which pure_callback made a dead process
+        (InterruptedTextError(), r"InterruptedTextError: \(its text raised KeyboardInterrupt\)"),
+        (OddNotesError("text"), "OddNotesError: text"),
+    ],
+)
+def test_an_exception_with_an_odd_text_is_named_and_restored(error, words, callback):
+    def kernel(x):
+        raise error
+
+    f = jax.jit(au.gufunc("(n)->()", output_dtypes=float, callback=callback)(kernel))
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=f"kernel 'kernel' failed with {words}"):
+        jax.block_until_ready(f(jnp.ones((2, 3))))
+    with pytest.raises(type(error)) as caught, au.reraise():
+        jax.block_until_ready(f(jnp.ones((2, 3))))
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("call", [jax.jit, lambda f: f])
+def test_reraise_takes_the_outer_of_two_kernels_that_fail(call):
+    inner = jax.jit(au.gufunc("(n)->()", output_dtypes=float)(boom))
+
+    @au.gufunc("(n)->()", output_dtypes=float, kernel_arrays="same")
+    def words(x):
+        try:
+            return jax.block_until_ready(inner(x))
+        except jax.errors.JaxRuntimeError as error:
+            raise LookupError(f"inner: {error}") from None
+
+    @au.gufunc("(n)->()", output_dtypes=float, kernel_arrays="same")
+    def passed_on(x):
+        return jax.block_until_ready(inner(x))
+
+    with pytest.raises(LookupError, match=r"inner: .*KeyError: 'boom'"), au.reraise():
+        jax.block_until_ready(call(words)(jnp.ones((2, 3))))
+    with pytest.raises(KeyError, match="boom"), au.reraise():
+        jax.block_until_ready(call(passed_on)(jnp.ones((2, 3))))
+
+
 def test_arrays_of_two_devices_are_refused_by_name():
     assert run(
         """
@@ -963,3 +961,11 @@ def test_arrays_of_two_devices_are_refused_by_name():
         """,
         devices=4,
     ) == ["two_devices", "two_devices", "True"]
+
+
+def test_an_axis_that_jit_traces_is_refused_with_how_to_bind_it():
+    f = au.gufunc("(n)->()", output_dtypes=float)(lambda x: x.sum(axis=-1))
+    x = np.ones((2, 3), "f4")
+    with pytest.raises(au.OptionError, match=r"axis has to be an integer, .*: bind it by with_options\(axis=...\)"):
+        jax.jit(f)(x, axis=0)
+    assert jax.jit(f.with_options(axis=0))(x).tolist() == x.sum(axis=0).tolist()

@@ -9,6 +9,17 @@ from functools import cache
 
 import numpy as np
 import pytest
+from derivative_kernels import (
+    RULES,
+    Recorder,
+    native_power,
+    power,
+    power_jac,
+    power_jvp,
+    power_vjp,
+    power_with,
+    second_order,
+)
 from fresh_process import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,94 +33,6 @@ from jax.test_util import check_grads  # noqa: E402  # after it is known that th
 
 X = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "f4")
 Y = np.array([1.0, -2.0, 0.5], "f4")
-
-
-class Recorder:
-    """A kernel that notes the shapes that it was called with."""
-
-    def __init__(self, func):
-        self.func = func
-        self.shapes = []
-
-    def __call__(self, *args, **keywords):
-        self.shapes.append(tuple(map(np.shape, args)))
-        return self.func(*args, **keywords)
-
-
-# A weighted sum of squares, and its derivatives: kernels on whole blocks.
-
-
-def power(x, y):
-    return (x**2 * y).sum(axis=-1)
-
-
-def power_jac(x, y):
-    return 2 * x * y, np.broadcast_to(x**2, np.broadcast_shapes(x.shape, y.shape))
-
-
-def power_vjp(x, y, ct):
-    return 2 * x * y * ct[..., None], x**2 * ct[..., None]
-
-
-def power_jvp(x, y, dx, dy):
-    return (2 * x * y * dx + x**2 * dy).sum(axis=-1)
-
-
-def power_jac_jac(x, y):
-    eye = np.eye(x.shape[-1])
-    return 2 * y[..., None] * eye, 2 * x[..., None] * eye, 2 * x[..., None] * eye, None
-
-
-def power_vjp_vjp(x, y, ct, cx, cy):
-    c = ct[..., None]
-    return 2 * c * (y * cx + x * cy), 2 * x * c * cx, (2 * x * y * cx + x**2 * cy).sum(axis=-1)
-
-
-def power_vjp_jvp(x, y, ct, dx, dy, dct):
-    c, dc = ct[..., None], dct[..., None]
-    return 2 * (dx * y * c + x * dy * c + x * y * dc), 2 * x * dx * c + x**2 * dc
-
-
-def power_jvp_jvp(x, y, dx, dy, ex, ey, edx, edy):
-    return (2 * (ex * y * dx + x * ey * dx + x * y * edx + x * ex * dy) + x**2 * edy).sum(axis=-1)
-
-
-def power_jvp_vjp(x, y, dx, dy, ct):
-    c = ct[..., None]
-    return 2 * (y * dx + x * dy) * c, 2 * x * dx * c, 2 * x * y * c, x**2 * c
-
-
-def native_power(x, y):
-    return (x**2 * y).sum(axis=-1)
-
-
-def power_with(**rules):
-    return au.gufunc("(n),(n)->()", output_dtypes=float, **rules)(power)
-
-
-def second_order():
-    """Return the gufunc objects whose derivatives have the rules for the second one, by decorators."""
-    by_jac, by_kernels = power_with(), power_with()
-    by_jac.jac(power_jac).jac(power_jac_jac)
-    vjp = by_kernels.vjp(power_vjp)
-    vjp.vjp(power_vjp_vjp)
-    vjp.jvp(power_vjp_jvp)
-    jvp = by_kernels.jvp(power_jvp)
-    jvp.jvp(power_jvp_jvp)
-    jvp.vjp(power_jvp_vjp)
-    return by_jac, by_kernels
-
-
-RULES = {
-    "jac": {"jac": power_jac},
-    "vjp": {"vjp": power_vjp},
-    "jvp": {"jvp": power_jvp},
-    "jvp and vjp": {"jvp": power_jvp, "vjp": power_vjp},
-    "jac and vjp": {"jac": power_jac, "vjp": power_vjp},
-    "jac and jvp": {"jac": power_jac, "jvp": power_jvp},
-    "complex-step": {"jac": "complex-step"},
-    "finite-difference": {"jac": "finite-difference"},
-}
 
 
 def scanned(f):
@@ -833,6 +756,31 @@ def test_what_a_rule_returns_is_checked_by_the_name_of_the_rule(rules, error, wo
 
 
 @pytest.mark.parametrize(
+    ("rule", "words", "signature"),
+    [
+        ({"vjp": lambda x, y, ct: (x, ct)}, "output 1: kernel returned shape", "(n),(n),()->(n),(n)"),
+        ({"jac": lambda x, y: (x, 1j * y)}, "output 1: kernel returned complex", "(n),(n)->(n),(n)"),
+        ({"vjp": lambda x, y, ct: x}, "one array per output of '(n),(n),()->(n),(n)'", "(n),(n),()->(n),(n)"),
+    ],
+)
+def test_outputs_of_a_rule_are_counted_as_it_returns_them_where_few_are_wanted(rule, words, signature):
+    with pytest.raises(au.ApplyUfuncError) as caught:
+        jax.grad(summed(power_with(**rule)), 1)(X, Y)
+    assert words in str(caught.value)
+    assert f"with signature {signature!r}, called" in caught.value.__notes__[0]
+
+
+def test_complex_step_says_of_a_kernel_of_real_numbers_what_is_for_it():
+    def rounded(x):
+        return np.floor(x)  # which NumPy does not have for complex numbers
+
+    f = au.gufunc("()->()", output_dtypes=float, jac="complex-step")(rounded)
+    with pytest.raises(TypeError) as caught:
+        jax.grad(f)(1.0)
+    assert any("jac='finite-difference'" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"jac": "complex"}, "jac takes a kernel or 'complex-step' or 'finite-difference', got 'complex'"),
@@ -853,3 +801,10 @@ def test_rules_that_no_call_could_use_are_refused(options, words):
         au.apply_ufunc(power, "(n),(n)->()", X, Y, **options)
     with pytest.raises(au.OptionError, match=words):
         power_with().with_options(**options)
+
+
+@pytest.mark.parametrize("step", ["complex-step", "finite-difference"])
+def test_second_derivatives_of_a_numeric_one_are_refused_with_the_cure(step):
+    squares = au.gufunc("(n)->()", output_dtypes="f4", jac=step)(lambda x: (x**2).sum(-1))
+    with pytest.raises(TypeError, match=f"found by jac='{step}', which gives first derivatives alone"):
+        jax.hessian(squares)(jnp.ones(3, "f4"))

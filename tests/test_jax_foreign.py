@@ -53,6 +53,11 @@ def test_a_program_for_the_cpu_has_the_fast_call_alone():
     assert [name.partition("(")[0] for name in slow] == ["@xla_ffi_python_cpu_callback"]
 
 
+def test_a_traced_call_has_a_callback_of_jax_for_other_platforms():
+    calls = re.findall(r"\b(ffi_call|pure_callback)\[", str(jax.make_jaxpr(scalar_function(np.sqrt))(jnp.ones(3))))
+    assert sorted(set(calls)) == ["ffi_call", "pure_callback"]
+
+
 def scale_and_find(x, y):
     return x * y[..., None], x.argmax(axis=-1)
 
@@ -75,7 +80,9 @@ def test_fast_call_is_refused_where_it_cannot_be_had():
     same = scalar_function(jnp.sqrt, callback="ffi", kernel_arrays="same")
     with pytest.raises(au.OptionError, match="callback='ffi' cannot be had for kernel 'sqrt': a kernel that takes JAX"):
         jax.jit(same)(jnp.ones(3))
-    with pytest.raises(au.OptionError, match="kernel '<lambda>': dtype int4"):
+    with pytest.raises(
+        au.OptionError, match=r"kernel '<lambda>': dtype int4 .*; callback='auto' takes jax\.pure_callback"
+    ):
         jax.jit(scalar_function(lambda x: x * 1.0, callback="ffi"))(jnp.ones(3, "int4"))
 
 
@@ -138,9 +145,9 @@ def test_after_the_first_call_a_kernel_reads_the_arrays_where_they_are():
 def test_outputs_of_a_ufunc_are_written_where_they_belong():
     from applyufunc._lowering._jax._filling import make_filler
 
-    def filler(func, dtype, *blocks, signature="(),()->()"):
-        runner = BlockRunner(make_kernel(func, Options()), Signature.parse(signature), (), {}, (), (np.dtype(dtype),))
-        return make_filler(runner, blocks)
+    def filler(func, dtype, *blocks, **options):
+        kernel = make_kernel(func, Options(**options))
+        return make_filler(BlockRunner(kernel, Signature.parse("(),()->()"), (), {}, (), (np.dtype(dtype),)), blocks)
 
     x, y = np.ones((2, 3), "f4"), np.arange(3, dtype="f4")
     output = np.zeros((2, 3), "f4")
@@ -151,6 +158,13 @@ def test_outputs_of_a_ufunc_are_written_where_they_belong():
     assert not filler(np.add, "f8", x, y).is_ufunc  # cast, and checked
     assert not filler(np.add, "i2", y.astype("i4"), y.astype("i4")).is_ufunc
     assert not filler(lambda a, b: a + b, "f4", x, y).is_ufunc
+    assert not filler(np.add, "f4", x, y, thread_safe=False).is_ufunc  # takes turns
+
+
+def test_outputs_of_a_gufunc_are_checked_under_jit():
+    f = jax.jit(au.gufunc("(),()->()", output_dtypes="f4")(np.vecdot))
+    with pytest.raises(au.OutputShapeError, match="is a core dimension missing from the signature"), au.reraise():
+        jax.block_until_ready(f(np.ones((3, 3), "f4"), np.ones((3, 3), "f4")))
 
 
 DTYPES = [
@@ -275,13 +289,55 @@ def test_an_exception_that_holds_an_argument_arrives_as_text():
         jax.block_until_ready(f(-jnp.ones(2)))
 
 
+@pytest.mark.parametrize("callback", ROUTES)
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_exceptions_that_end_a_program_do_not_pass_for_success(error):
+def test_exceptions_that_end_a_program_do_not_pass_for_success(error, callback):
     def kernel(x):
         raise error
 
-    with pytest.raises(jax.errors.JaxRuntimeError, match=f"kernel 'kernel' failed with {type(error).__name__}"):
-        jax.block_until_ready(jax.jit(scalar_function(kernel))(jnp.ones(2)))
+    f = jax.jit(au.gufunc("()->()", output_dtypes=float, callback=callback)(kernel))
+    words = f"kernel 'kernel' failed with {type(error).__name__}"
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=words):
+        jax.block_until_ready(f(jnp.ones(2)))
+    with pytest.raises(type(error)), au.reraise():
+        jax.block_until_ready(f(jnp.ones(2)))
+
+
+class HoldingError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class OddMembersError(HoldingError):
+    exceptions = 3  # no group of exceptions
+
+
+@pytest.mark.parametrize("kind", [HoldingError, OddMembersError])
+def test_an_exception_that_holds_an_argument_and_has_no_text_is_named(kind):
+    def kernel(x):
+        if x.min() < 0:
+            raise kind(x)
+        return x
+
+    f = jax.jit(scalar_function(kernel))
+    jax.block_until_ready(f(jnp.ones(2)))
+    words = rf"kernel 'kernel' failed with KernelError: {kind.__name__}: \(its text raised RuntimeError\)"
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=words):
+        jax.block_until_ready(f(-jnp.ones(2)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_nobody_can_write_into_an_argument_at_the_first_call_or_later(dtype):
+    def kernel(x):
+        while isinstance(x, np.ndarray):
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                x.flags.writeable = True
+            x = x.base
+        return np.ones(2, dtype)
+
+    f = jax.jit(au.gufunc("(n)->(n)", output_dtypes=dtype, callback="ffi")(kernel))
+    for _ in range(3):
+        jax.block_until_ready(f(jnp.ones(2, dtype)))
 
 
 @pytest.mark.parametrize("callback", ROUTES)
@@ -292,6 +348,39 @@ def test_reraise_knows_the_error_of_several_results_waited_for_at_once(callback)
     f = jax.jit(au.gufunc("()->(),()", output_dtypes=(float, float), callback=callback)(kernel))
     with pytest.raises(KeyError, match="boom"), au.reraise():
         jax.block_until_ready(f(jnp.ones((200, 1000))))
+
+
+# The end of the process
+
+
+def test_a_process_ends_well_while_a_daemon_thread_runs_a_kernel():
+    assert run(
+        """
+        import threading, time
+        import numpy as np, jax, applyufunc as au
+        started = threading.Event()
+        def kernel(x):
+            started.set()
+            time.sleep(0.5)
+            return x
+        f = jax.jit(au.gufunc("()->()", output_dtypes=float, callback="ffi")(kernel))
+        threading.Thread(target=f, args=(np.ones(3, "f4"),), daemon=True).start()
+        started.wait(60)
+        print("main_is_over")
+        """
+    ) == ["main_is_over"]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_thread_that_calls_for_ever_does_not_keep_the_process(devices, monkeypatch):
+    from applyufunc._lowering._jax import _exit
+
+    monkeypatch.setattr(_exit, "_PATIENCE", 0.3)
+    monkeypatch.setattr(jax, "local_devices", lambda backend: [None] * devices)
+    monkeypatch.setitem(_exit.running, -1, object())
+    started = time.monotonic()
+    _exit._wait()
+    assert 0.3 <= time.monotonic() - started < 30
 
 
 # JAX inside a kernel
@@ -314,7 +403,7 @@ def ops():
 @pytest.mark.parametrize("name", ops())
 def test_kernel_that_calls_jax_is_stopped_at_once(name, callback):
     f = jax.jit(scalar_function(ops()[name], callback=callback))
-    with pytest.raises(au.KernelError, match=r"the kernel calls JAX.*kernel_arrays='same'"), au.reraise():
+    with pytest.raises(au.KernelError, match=r"the kernel calls JAX.*kernel_arrays='traced'"), au.reraise():
         jax.block_until_ready(f(jnp.ones(3)))
     assert jnp.ones(3).sum() == 3
 
@@ -448,6 +537,25 @@ def test_an_exported_program_runs_with_sizes_that_it_did_not_know():
     exported = export.export(f, disabled_checks=leave)(jax.ShapeDtypeStruct((size, 3), "f4"))
     for n in (1, 4):
         np.testing.assert_array_equal(jax.jit(exported.call)(jnp.ones((n, 3))), [3] * n)
+
+
+@pytest.mark.parametrize(
+    ("signature", "kernel"),
+    [
+        ("(n)->(2*n)", lambda x: np.concatenate([x, x], -1)),
+        ("(n)->(n-1)", np.diff),
+        ("(n)->(n//2)", lambda x: x[..., : x.shape[-1] // 2]),
+    ],
+)
+def test_an_exported_program_computes_sizes_of_outputs(signature, kernel):
+    from jax import export
+
+    leave = [export.DisabledSafetyCheck.custom_call("applyufunc.call")]
+    f = jax.jit(au.gufunc(signature, output_dtypes=float)(kernel))
+    exported = export.export(f, disabled_checks=leave)(jax.ShapeDtypeStruct(export.symbolic_shape("b,n"), "f4"))
+    for shape in ((1, 1), (2, 5)):
+        x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+        np.testing.assert_array_equal(exported.call(x), kernel(x))
 
 
 # Batches

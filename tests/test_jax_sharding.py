@@ -49,6 +49,9 @@ EXPECTED = {
     "bfloat16": ("8 x (4, 6, 5)", "d", ""),
     "dtypes not given": BY_D,
     "no jit at all": ON_ONE,
+    "result in use": BY_D,
+    "result of pure_callback in use": ("1 x (16, 6, 5) (1, 1, 5)", "", ""),
+    "pmap": ("8 x (6, 5) (1, 5)", "", ""),
     "pure_callback": ("1 x (16, 6, 5) (1, 1, 5)", "", f"{GATHERED}, f32 all-reduce"),
     "eager pure_callback": ON_ONE,
     "shard_map": BY_BOTH,
@@ -58,6 +61,7 @@ EXPECTED = {
     "shard_map with pure_callback": BY_BOTH,
     "shard_map over one axis with pure_callback": BY_BOTH,
     "vmap of shard_map": ("8 x (6, 4, 5) (1, 1, 5)", "d", ""),
+    "forward derivative": BY_D,
     "reduction": ("8 x (4, 6, 4) (1, 1, 4)", "d", STATES),
     "reduction along both axes": ("8 x (16, 6, 1) (1, 1, 1)", "", STATES),
     "eager reduction": ("8 x (4, 6, 4) (1, 1, 4)", "d", ""),
@@ -71,14 +75,23 @@ EXPECTED = {
 # The kernel runs once for each shard, and so does its derivative; cotangents of what is everywhere are summed.
 BY_JAC = "16 x (4, 6, 5) (1, 1, 5)"
 BY_VJP = "16 x (4, 6, 5) (1, 1, 5) or (4, 6, 5) (1, 1, 5) (4, 6)"
-for calls, rules in ((BY_JAC, "jac"), (BY_VJP, "vjp")):
+for calls, rules in ((BY_JAC, "jac"), (BY_VJP, "vjp"), (BY_JAC, "jac and jvp")):
     for scenario in ("gradient", "gradient of vmap", "gradient of shard_map"):
         EXPECTED[f"{scenario} by {rules}"] = calls, "d", ""
     for scenario in ("gradient of what is everywhere", "gradient of shard_map of what is everywhere"):
         EXPECTED[f"{scenario} by {rules}"] = calls, "", "f32 all-reduce"
 
+# The kernel and its rule get core dims whole; where types say how an argument is cut, its cotangent is cut alike.
+CORE_BY_JAC = "16 x (16, 3, 8) (1, 1, 8)"
+CORE_BY_VJP = f"{CORE_BY_JAC} or (16, 3, 8) (1, 1, 8) (16, 3)"
+for calls, rules in ((CORE_BY_JAC, "jac"), (CORE_BY_VJP, "vjp"), (CORE_BY_JAC, "jac and jvp")):
+    EXPECTED[f"gradient along a core dim by {rules}"] = calls, "- e", GATHERED
+
 # Types say where an array lies, and so what its results are; a callback of JAX's runs for each shard then, too.
 EXPECTED_WITH_TYPES = {
+    "gradient along a core dim by jac": (CORE_BY_JAC, "- e d", GATHERED),
+    "gradient along a core dim by vjp": (CORE_BY_VJP, "- e d", GATHERED),
+    "gradient along a core dim by jac and jvp": (CORE_BY_JAC, "- e d", GATHERED),
     "core dim alone": ("8 x (4, 3, 8) (1, 1, 8)", "", GATHERED),
     "empty core dim": ("8 x (4, 6, 0) (1, 1, 0)", "d", ""),
     "pure_callback": BY_D,
@@ -117,8 +130,9 @@ def test_every_device_calls_the_kernel_once_for_its_own_shard(subtests):
     with subtests.test("a program keeps its kernel alive, and no longer than it lives"):
         assert lifetime == {"while": True, "after": False}
     with subtests.test("what does not go together is refused by name"):
-        assert "dimension '-2' is cut along axis 'd' in one argument and axis 'e' in another" in refusals["two layouts"]
-        assert "dimensions '-2' and '-1' are both cut along axis 'd'" in refusals["one axis twice"]
+        assert "dimension -2 is cut along axis 'd' in one argument and axis 'e' in another" in refusals["two layouts"]
+        assert "dimensions -2 and -1 are both cut along axis 'd'" in refusals["one axis twice"]
+        assert "argument 1 lies on mesh {'a': 8}: arrays of two meshes do not mix" in refusals["two meshes"]
         assert "argument 1 is on cpu:3: arrays of two devices do not mix" in refusals["two devices"]
         assert refusals["eager error"] == "ZeroDivisionError: division by zero"
 

@@ -83,7 +83,7 @@ def test_numba_kernels_describe_themselves():
     lazily = numba.guvectorize("(n)->()")(lambda x, result: None)
     assert describes_itself(compiled)
     assert describes_itself(lazily)
-    assert make_kernel(lazily, Options()).ignores_read_only
+    assert make_kernel(lazily, Options()).gets_copies
 
 
 @pytest.mark.parametrize(

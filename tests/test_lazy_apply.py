@@ -9,12 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 import applyufunc as au
 
 xpx = pytest.importorskip("array_api_extra")
+
+
+# The functions below ask array_api_compat for a namespace inside of what is compiled.
+pytestmark = pytest.mark.filterwarnings("ignore:Dynamo detected a call to a .functools.lru_cache:UserWarning")
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Backend:
     run: Callable[..., Any] = lambda function, *arrays: function(*arrays)
     knows_sizes: bool = True  # all sizes have to be known before the function runs
     is_lazy: bool = False
+    runs_theirs: bool = True  # the other library's function runs in the same way
 
     def __str__(self) -> str:
         return self.name
@@ -58,6 +64,13 @@ def torch_tensor(values):
     return torch.asarray(np.asarray(values))
 
 
+def torch_compiled(function, *arrays):
+    import torch
+
+    torch.compiler.reset()
+    return torch.compile(function, backend="aot_eager", fullgraph=True)(*arrays)
+
+
 def jitted(function, *arrays):
     import jax
 
@@ -71,6 +84,7 @@ BACKENDS = [
     Backend("dask", "dask.array", chunked, is_lazy=True),
     Backend("jax", "jax", jax_array),
     Backend("jax.jit", "jax", jax_array, jitted, knows_sizes=False, is_lazy=True),
+    Backend("torch.compile", "torch", torch_tensor, torch_compiled, knows_sizes=False, is_lazy=True, runs_theirs=False),
 ]
 
 
@@ -154,7 +168,7 @@ def empty(lazy_apply, x, y, **how):
 
 
 def reduction_over_every_chunk(lazy_apply, x, y, **how):
-    return lazy_apply(lambda x: x - x[::-1, :], x, **how)
+    return lazy_apply(lambda x: x - namespace(x).flip(x, axis=0), x, **how)
 
 
 def namespace_given(lazy_apply, x, y, **how):
@@ -215,11 +229,12 @@ def assert_same(ours, theirs):
 def test_every_call_form_gives_what_array_api_extra_gives(form, backend, as_numpy):
     if backend.name == "dask" and form is input_without_dims and pytest.importorskip("dask").__version__ < "2025":
         pytest.skip("computed, upstream's result has another dtype than Dask said")
+    if backend.name == "torch.compile" and form is input_without_dims and not as_numpy:
+        pytest.skip("PyTorch, called at once, lets the dtype of an array without dims follow that of the others")
     arrays = arguments(backend)
-    ours, theirs = (
-        backend.run(lambda *arrays, lazy_apply=lazy_apply: form(lazy_apply, *arrays, as_numpy=as_numpy), *arrays)
-        for lazy_apply in (au.lazy_apply, xpx.lazy_apply)
-    )
+    ours = backend.run(lambda *arrays: form(au.lazy_apply, *arrays, as_numpy=as_numpy), *arrays)
+    run_theirs = backend.run if backend.runs_theirs else lambda function, *arrays: function(*arrays)
+    theirs = run_theirs(lambda *arrays: form(xpx.lazy_apply, *arrays, as_numpy=as_numpy), *arrays)
     assert_same(ours, theirs)
 
 
@@ -238,6 +253,64 @@ def test_default_shape_is_what_numpy_broadcasts_to(full, cuts):
     x = [np.ones(shape) for shape in shapes]
     seen = au.lazy_apply(lambda *x: np.broadcast_arrays(*x)[0], *x)
     assert seen.shape == np.broadcast_shapes(*shapes)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A drawn call of `lazy_apply`: arrays that broadcast, what comes out of them, and how that is declared."""
+
+    arrays: tuple[Any, ...]
+    outputs: tuple[str, ...]
+    scalar: float | None
+    declares_dtypes: bool
+    how: dict[str, Any]
+
+    def __call__(self, lazy_apply, *arrays):
+        shapes = np.broadcast_shapes(*(array.shape for array in self.arrays)), (), self.arrays[0].shape
+        known = dict(zip(("all", "sum", "first"), shapes, strict=True))
+        declared = {"shape": tuple(known[output] for output in self.outputs)} if self.outputs else {}
+        if self.declares_dtypes:
+            declared["dtype"] = (arrays[0].dtype,) * len(self.outputs) if self.outputs else arrays[0].dtype
+        return lazy_apply(self._function, *arrays, self.scalar, **declared, **self.how)
+
+    def _function(self, *args, offset=0):
+        *arrays, scalar = args
+        total = sum(arrays[1:], start=arrays[0] + offset) * (1 if scalar is None else scalar)
+        found = {
+            "all": lambda: total,
+            "sum": lambda: namespace(total).sum(total, dtype=total.dtype),
+            "first": lambda: arrays[0] * 3,
+        }
+        return tuple(found[output]() for output in self.outputs) if self.outputs else total
+
+
+@st.composite
+def drawn_wholes(draw):
+    full = draw(st.lists(st.integers(0, 3), max_size=2))
+    dtype = draw(st.sampled_from(["float32", "int32"]))
+    arrays = []
+    for _ in range(draw(st.integers(1, 3))):
+        shape = [size if draw(st.booleans()) else 1 for size in full[draw(st.integers(0, len(full))) :]]
+        arrays.append(np.asarray(draw(st.integers(-3, 3)) + np.arange(math.prod(shape)).reshape(shape), dtype))
+    outputs = tuple(draw(st.lists(st.sampled_from(["all", "sum", "first"]), max_size=3)))
+    how = {"as_numpy": draw(st.booleans())} | draw(st.sampled_from([{}, {"offset": 2}]))
+    may_scale = dtype == "float32" and "sum" not in outputs
+    scalar = draw(st.sampled_from([None, 2, 0.5] if may_scale else [None]))
+    return Whole(tuple(arrays), outputs, scalar, draw(st.booleans()) or "sum" in outputs, how)
+
+
+def test_drawn_calls_give_what_array_api_extra_gives(backend):
+    @examples(40 if backend.name != "jax.jit" else 15)
+    @given(drawn_wholes())
+    def check(whole):
+        arrays = [backend.asarray(array) for array in whole.arrays]
+        ours, theirs = (
+            backend.run(lambda *arrays, lazy_apply=lazy_apply: whole(lazy_apply, *arrays), *arrays)
+            for lazy_apply in (au.lazy_apply, xpx.lazy_apply)
+        )
+        assert_same(ours, theirs)
+
+    check()
 
 
 # What func gets
@@ -417,6 +490,37 @@ def test_default_shape_of_unknown_sizes_is_unknown():
 
 def test_unknown_sizes_need_no_word_on_eager_arrays():
     np.testing.assert_array_equal(np.sort(au.lazy_apply(np.unique_values, np.array([3, 1, 3]), shape=(None,))), [1, 3])
+
+
+def test_unknown_sizes_are_found_out_on_every_backend_that_is_not_traced(backend, as_numpy):
+    x = backend.asarray(np.array([2, 1, 2], dtype=np.int32))
+    unique = np.unique_values if as_numpy else (lambda x: namespace(x).unique_values(x))
+    call = lambda x: au.lazy_apply(unique, x, shape=(None,), as_numpy=as_numpy)
+    if not backend.knows_sizes:
+        with pytest.raises(au.UnknownSizeError, match=r"axis 0 of output 0.*UpTo\(bound\)"):
+            backend.run(call, x)
+        return
+    result = call(x)
+    assert math.isnan(result.shape[0]) == (backend.name == "dask")
+    np.testing.assert_array_equal(np.sort(np.asarray(result)), [1, 2])
+
+
+def test_unknown_sizes_under_any_transformation_are_one_kind_of_error():
+    """The one that `apply_ufunc` raises too."""
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.asarray([1, 1, 2])
+    lazy = lambda x: au.lazy_apply(np.unique, x, shape=(None,))
+    by_signature = lambda x: au.apply_ufunc(np.unique, "(n)->(k)", x, output_sizes={"k": None}, output_dtypes="i4")
+    for call in (lazy, by_signature):
+        for transformed in (jax.jit(call), lambda x, call=call: jax.vmap(call)(x[None])):
+            with pytest.raises(au.UnknownSizeError, match="UpTo"):
+                transformed(x)
+
+
+def test_labelled_arrays_are_refused_by_name():
+    xarray = pytest.importorskip("xarray")
+    with pytest.raises(au.ArgumentError, match=r"argument 0 is an xarray\.DataArray.*pass its \.data"):
+        au.lazy_apply(np.sort, xarray.DataArray([2, 1]))
 
 
 def test_upper_bound_pads_on_every_backend(backend, as_numpy):

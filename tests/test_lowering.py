@@ -56,7 +56,9 @@ def test_a_traced_array_inside_a_keyword_is_refused_by_name(case):
 
 def test_a_labelled_array_inside_a_keyword_is_refused_by_name():
     xarray = pytest.importorskip("xarray")
-    with pytest.raises(au.ArgumentError, match=r"keyword w\[0\] is an xarray\.DataArray: labelled"):
+    with pytest.raises(
+        au.ArgumentError, match=r"keyword w\[0\] is an xarray\.DataArray: labelled objects are not taken here"
+    ):
         au.apply_ufunc(total, "(n)->()", ROWS, w=[xarray.DataArray(ROWS[0])])
 
 
@@ -64,6 +66,15 @@ def test_a_lazy_array_inside_a_sequence_is_refused_by_name():
     da = pytest.importorskip("dask.array")
     with pytest.raises(au.ArgumentError, match=r"argument 1\[0\]\[1\] is a lazy dask array"):
         au.apply_ufunc(np.add, "(),()->()", ROWS, [[1.0, da.ones(())]])
+
+
+def test_a_list_of_lazy_arrays_is_refused_with_what_makes_one_array_of_it():
+    da = pytest.importorskip("dask.array")
+    jax = pytest.importorskip("jax")
+    with pytest.raises(au.ArgumentError, match=r"argument 0\[0\] is a lazy dask array: .*dask\.array\.stack"):
+        au.apply_ufunc(total, "(n)->()", [da.ones(()), da.ones(())])
+    with pytest.raises(au.ArgumentError, match=r"argument 0\[0\] is a traced jax array: .*jax\.numpy\.stack"):
+        jax.jit(lambda rows: au.apply_ufunc(total, "(n)->()", rows))([1.0, 2.0])
 
 
 def test_containers_of_concrete_things_reach_the_kernel_unchanged():

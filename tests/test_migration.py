@@ -656,6 +656,29 @@ def test_blocks_are_not_made_dense_unasked():
         au.lazy_apply(lambda x: x, x, as_numpy=True)
 
 
+@difference("lazy-leave")
+def test_leave_is_an_option_of_lazy_apply():
+    def double(x, allow_transfer=False):
+        return x * (2 if allow_transfer else 1)
+
+    x = np.ones(2)
+    np.testing.assert_array_equal(xpx.lazy_apply(double, x, allow_transfer=True), [2, 2])
+    np.testing.assert_array_equal(au.lazy_apply(double, x, allow_transfer=True), [1, 1])
+
+
+@difference("lazy-force")
+def test_arrays_are_made_dense_with_leave():
+    sparse = pytest.importorskip("sparse")
+    x = sparse.COO.from_numpy(np.eye(2))
+    for apply in (xpx.lazy_apply, au.lazy_apply):
+        with pytest.raises(RuntimeError, match="dense"):
+            apply(np.negative, x, as_numpy=True)
+    with au.allow_transfer():
+        there_still = au.lazy_apply(np.negative, x, as_numpy=True)
+    for result in (there_still, au.lazy_apply(np.negative, x, as_numpy=True, allow_transfer=True)):
+        np.testing.assert_array_equal(result.todense(), -np.eye(2))
+
+
 @difference("lazy-error-types")
 def test_errors_of_lazy_apply_are_of_one_family():
     x = np.ones(3)

@@ -241,12 +241,12 @@ def test_results_share_nothing_with_what_the_kernel_keeps(backend):
     if backend.traces:
         pytest.skip("a traced call runs the kernel in its own time")
     table, kernel = np.ones((4, 3)), Doubling()
-    given = backend.put(ROWS)
-    results = [au.apply_ufunc(kernel, "(n)->(n)", given, output_dtypes="f8")]
+    given, options = backend.put(ROWS), {"output_dtypes": "f8"}
+    results = [backend.call(kernel, "(n)->(n)", [given], options)]
     first = np.asarray(backend.get(results[0]))
     au.apply_ufunc(kernel, "(n)->(n)", -ROWS, output_dtypes="f8")
     assert first.tolist() == (2 * ROWS).tolist()
-    result = backend.get(au.apply_ufunc(lambda x: table, "(n)->(n)", given, output_dtypes="f8"))
+    result = backend.get(backend.call(lambda x: table, "(n)->(n)", [given], options))
     table += 1
     assert np.asarray(result).tolist() == np.ones((4, 3)).tolist()
 

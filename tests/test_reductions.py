@@ -94,7 +94,7 @@ def test_reduction_gives_what_numpy_gives(name, backend):
     @given(data=st.data())
     def check(data):
         x = data.draw(rows(case))
-        result = call(backend, case, backend.put(x, data))
+        result = call(backend, case, backend.put(x, data if backend.works_on_pieces else None))
         compare(backend, result, quiet(case.oracle, x))
 
     check()

@@ -207,7 +207,7 @@ class TestShapes:
 
     def test_a_loop_without_dims_is_not_spoken_of(self):
         assert refusal(OutputShapeError, lambda x: x, "(n)->()", ROWS[0]) == (
-            "output 0: kernel returned shape (3,), expected ()"
+            "output 0: kernel returned shape (3,), expected (): the signature gives this output no core dimensions"
         )
 
     def test_an_item_of_a_loop_of_several_dims_has_an_index(self):
@@ -224,7 +224,8 @@ class TestShapes:
 
     def test_a_dim_too_many_is_refused(self):
         assert refusal(OutputShapeError, lambda x: x, "(n)->()", ROWS) == (
-            "output 0: kernel returned shape (2, 3) for loop shape (2,), expected (2,)"
+            "output 0: kernel returned shape (2, 3) for loop shape (2,), expected (2,): the signature gives this "
+            "output no core dimensions"
         )
         assert refusal(OutputShapeError, lambda x: x, "(n)->()", ROWS, vectorize=True) == (
             "output 0: kernel returned shape (3,) for one item (item 0), expected core shape ()"

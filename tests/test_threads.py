@@ -51,6 +51,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.covers("`threads`")
 def test_threads_give_what_one_thread_gives(backend):
     @examples(min(30, backend.examples // 5))
     @given(st.sampled_from(list(KERNELS)), st.lists(st.integers(0, 5), max_size=2), st.integers(0, 3), st.data())

@@ -45,6 +45,11 @@ def in_pieces(kernel: Kernel, signature: Signature, options: Options) -> Kernel:
             f"compute_dtype={str(options.compute_dtype)!r} is for kernels, and core_chunks={_rule_name(rule)} has "
             f"states between its parts, which would be cast from piece to piece: cast in the parts"
         )
+    if options.fills_outputs and isinstance(rule, Reduction | Scan):
+        raise OptionError(
+            f"fills_outputs=True is for a kernel, and core_chunks={_rule_name(rule)} runs parts that return what "
+            f"they know"
+        )
     if isinstance(rule, Reduction):
         return in_parts(kernel, signature, options)
     if isinstance(rule, Scan):

@@ -181,8 +181,8 @@ def piecewise_kernel(kernel: Kernel, signature: Signature, options: Options) -> 
     if not callable(options.core_chunks):
         return None
     reduction = Reduction(kernel.func, options.core_chunks, state=signature, state_dtypes=options.output_dtypes)
-    # One token for the kernel says nothing of what combines its outputs.
-    _, combine, aggregate = _parts(dataclasses.replace(kernel, token=None), reduction, signature)
+    # What combines its outputs returns them, and one token for the kernel says nothing of it.
+    _, combine, aggregate = _parts(dataclasses.replace(kernel, token=None, is_filling=False), reduction, signature)
     return PiecewiseKernel(reduction, signature, kernel, combine, aggregate, options.output_sizes)
 
 

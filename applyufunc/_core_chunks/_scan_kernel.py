@@ -140,7 +140,7 @@ def _remembered(kernel: Kernel, signature: Signature, scan: Scan, size_rules: _S
     memory = _memories.setdefault(scan, {})
     # By identity: the scan kernel that is kept holds these objects.
     func = None if scan.step is not None else id(kernel.func)
-    inside = kernel.thread_safe, kernel.threads, kernel.compute_dtype
+    inside = kernel.thread_safe, kernel.threads, kernel.compute_dtype, kernel.contiguous
     how = (kernel.name, kernel.vectorize, kernel.arrays, kernel.writable, inside, kernel.token, kernel.home)
     key = func, how, signature, tuple((label, id(rule) if callable(rule) else repr(rule)) for label, rule in size_rules)
     found = memory.get(key)
@@ -174,7 +174,7 @@ def _step_text(nout: int, carry: Carry) -> str:
 
 def _detaching(step: Kernel, nout: int) -> Kernel:
     """Return a step whose carry is no view of an output or of an argument, each of which it would keep."""
-    if step.vectorize or step.ignores_read_only:  # items are copied, and Numba's functions fill arrays of their own
+    if step.vectorize or step.gets_copies:  # items are copied, and Numba's functions fill arrays of their own
         return step
     return dataclasses.replace(step, func=_detached(step.func, nout))
 

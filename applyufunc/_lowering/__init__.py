@@ -7,8 +7,9 @@ arrives.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
@@ -25,9 +26,9 @@ from .._kernel import Kernel
 from .._options import Options
 from .._ownership import copy_of
 from .._typing import Array
-from ._host import as_numpy, check_transfer, is_jax_literal, library_name, to_host
+from ._host import as_numpy, check_one_device, check_transfer, is_jax_literal, library_name, to_host
 
-__all__ = ["convert_keywords", "find_lowering"]
+__all__ = ["call_in_graph", "convert_keywords", "find_lowering", "is_read_by_torch", "to_host"]
 
 
 def find_lowering(args: Sequence[Any]) -> Lowering:
@@ -57,9 +58,24 @@ def convert_keywords(options: Options, kernel: Kernel, lowering: Lowering, array
     }
 
 
+def is_read_by_torch() -> bool:
+    """Tell whether ``torch.compile`` reads this line in place of running it; public functions ask first."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def call_in_graph(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Return what a public function returns, from a node of the graph that ``torch.compile`` builds."""
+    from ._torch._graph import call_in_graph
+
+    return call_in_graph(function, args, keywords)
+
+
 _DASK: Final = ("dask", "dask_array")  # two packages, whose arrays know nothing of each other; one lowering
-_MODULES: Final = {**dict.fromkeys(_DASK, "._dask"), "jax": "._jax"}
-_LIBRARIES_WITHOUT_LOWERING: Final = {"cubed", "ndonnx", "dask_expr"}
+_MODULES: Final = {**dict.fromkeys(_DASK, "._dask"), "cubed": "._cubed", "jax": "._jax", "torch": "._torch"}
+_LAZY: Final = (*_DASK, "cubed")
+_TRACING: Final = ("jax", "torch")  # whose arrays may stand for what a transformation will put there
+_LIBRARIES_WITHOUT_LOWERING: Final = {"ndonnx", "dask_expr"}
 
 
 def _library(arg: Any, what: str) -> str:
@@ -72,12 +88,15 @@ def _library(arg: Any, what: str) -> str:
         return "dask"
     if array_api_compat.is_jax_array(arg) or (hasattr(type(arg), "__jax_array__") and _is_installed("jax")):
         return "jax"
+    if array_api_compat.is_torch_array(arg):  # of a class of somebody else's too
+        return "torch"
     name = library_name(arg)
     is_collection = hasattr(type(arg), "__dask_graph__")  # an object may answer to every name
     if name == "dask_array" and is_collection:
         return name
     if name == "xarray":
-        raise ArgumentError(f"{what} is an {_type_name(arg)}: labelled arrays are not taken, pass its .data")
+        cure = "pass its .data" if hasattr(type(arg), "data") else "pass an array"
+        raise ArgumentError(f"{what} is an {_type_name(arg)}: labelled objects are not taken here, {cure}")
     if name in _LIBRARIES_WITHOUT_LOWERING or is_collection:
         raise ArgumentError(
             f"{what} is a lazy {_type_name(arg)}, which no lowering takes: it would have to be computed"
@@ -118,7 +137,12 @@ def _convert_keyword(
     if lowering.is_lazy(arrays) and library != "jax":  # whose arrays never change
         value = copy_of(as_numpy(value, what) if library == "numpy" else value)
     if kernel.arrays != "numpy":
-        return _as_block(as_numpy(value, what), what, lowering, arrays) if library == "numpy" else value
+        if library == "numpy":
+            return _as_block(as_numpy(value, what), what, lowering, arrays)
+        if library not in ("jax", *_DASK):  # JAX moves what is not committed to a device
+            other = next((array for array in arrays if library_name(array) == library), value)
+            check_one_device({"an argument": other, what: value})
+        return value
     _refuse_extended(value, library, what)
     check_transfer(value, options.allow_transfer, what)
     return read_only(as_numpy(value, what) if library == "numpy" else to_host(value))
@@ -164,10 +188,17 @@ def _refuse_lazy_parts(value: Any, what: str) -> None:
 
 
 def _refuse_lazy(array: Array, library: str, what: str) -> None:
-    if library in _DASK or (library == "jax" and _lowering_for(library).is_traced(array)):
-        kind = "lazy" if library in _DASK else "traced"
-        cure = "" if array.ndim else " (for a scalar, add ',()' to the signature's inputs)"
-        raise ArgumentError(f"{what} is a {kind} {library} array: pass it as an argument whose dims are all core{cure}")
+    if library in _LAZY or (library in _TRACING and _lowering_for(library).is_traced(array)):
+        kind = "lazy" if library in _LAZY else "traced"
+        raise ArgumentError(f"{what} is a {kind} {library} array: {_cure_for_lazy(array, library, what)}")
+
+
+def _cure_for_lazy(array: Array, library: str, what: str) -> str:
+    if what.startswith("argument"):
+        stack = {"jax": "jax.numpy", "dask": "dask.array"}.get(library, library) + ".stack"
+        return f"pass one array, such as {stack} makes of a list"
+    cure = "" if array.ndim else " (for a scalar, add ',()' to the signature's inputs)"
+    return f"pass it as an argument whose dims are all core{cure}"
 
 
 _CONTAINERS: Final = (list, tuple, dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import array_api_compat
 import numpy as np
@@ -17,11 +17,13 @@ from .._blocks import is_constant
 from .._call import Call
 from .._casting import is_array, numpy_dtype
 from .._errors import ArgumentError, OptionError, OutputDTypeError
-from .._explanation import Execution, in_one_block
 from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
-from ._host import as_numpy, check_transfer, library_name, to_host
+from ._host import as_numpy, check_one_device, check_transfer, library_name, like, to_host
+
+if TYPE_CHECKING:
+    from .._explanation import Execution
 
 __all__ = [
     "as_block",
@@ -46,7 +48,7 @@ def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any,
         for position, arg in enumerate(args):
             if _is_foreign(arg):
                 check_transfer(arg, options.allow_transfer, f"argument {position}")
-    _check_one_device(args)
+    check_one_device({f"argument {position}": arg for position, arg in enumerate(args) if _is_foreign(arg)})
     foreign = [arg for arg in args if _is_foreign(arg)]
     return tuple(_convert(arg, position, foreign, kernel) for position, arg in enumerate(args))
 
@@ -77,6 +79,8 @@ def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
     if not foreign or kind is bool:
         return np.dtype(kind)
     xp = namespace(foreign[0])
+    if not hasattr(xp, "__array_namespace_info__"):  # as sparse before 0.17
+        return np.dtype(kind)
     name = {int: "integral", float: "real floating", complex: "complex floating"}[kind]
     return numpy_dtype(xp.__array_namespace_info__().default_dtypes(device=array_api_compat.device(foreign[0]))[name])
 
@@ -89,7 +93,7 @@ def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
 def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
     """Return a NumPy array in the library, and on the device, of `arrays`."""
     foreign = [array for array in arrays if _is_foreign(array)]
-    return _like(array, foreign[0], copy=True) if foreign else array
+    return like(array, foreign[0], copy=True) if foreign else array
 
 
 def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
@@ -117,6 +121,8 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
     """Say that the kernel gets the whole arrays at once."""
+    from .._explanation import in_one_block
+
     _check_held(call, arrays)
     return in_one_block(call.plan, call.runner.array_positions, "direct")
 
@@ -124,18 +130,6 @@ def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Arra
 def _is_foreign(arg: Any) -> bool:
     """Tell an array of another library than NumPy."""
     return not isinstance(arg, (np.ndarray, np.generic)) and is_array(arg)
-
-
-def _check_one_device(args: Sequence[Any]) -> None:
-    """Refuse arrays of two devices: the result could only be on one of them."""
-    devices = {position: array_api_compat.device(arg) for position, arg in enumerate(args) if _is_foreign(arg)}
-    first = next(iter(devices), 0)
-    for position, device in devices.items():
-        if device != devices[first] and args[position].ndim and args[first].ndim:  # torch lets 0-d arrays follow
-            raise ArgumentError(
-                f"argument {first} is on device {devices[first]} and argument {position} on device {device}: "
-                f"arrays of two devices do not mix; move them to one"
-            )
 
 
 def _convert(arg: Any, position: int, foreign: Sequence[Array], kernel: Kernel) -> Any:
@@ -148,7 +142,7 @@ def _convert(arg: Any, position: int, foreign: Sequence[Array], kernel: Kernel) 
         raise ArgumentError(
             f"argument {position} has dtype {array.dtype}, which {library_name(foreign[0])} arrays cannot hold"
         )
-    return _like(array, foreign[0], copy=True)
+    return like(array, foreign[0], copy=True)
 
 
 def _check_held(call: Call, arrays: Sequence[Array]) -> list[Array]:
@@ -167,7 +161,7 @@ def _given_back(output: np.ndarray[Any, Any], other: Array, position: int) -> Ar
     """Return an output in the library of the inputs."""
     if not _holds(other, output.dtype):
         raise _not_held(position, output.dtype, other)
-    return _like(output, other)
+    return like(output, other)
 
 
 def _not_held(position: int, dtype: np.dtype[Any], other: Array) -> OutputDTypeError:
@@ -182,12 +176,7 @@ def _holds(other: Array, dtype: np.dtype[Any]) -> bool:
     if hasattr(namespace(other), dtype.name):
         return True
     try:
-        _like(np.empty(0, dtype), other)
+        like(np.empty(0, dtype), other)
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _like(array: np.ndarray[Any, Any], other: Array, *, copy: bool | None = None) -> Array:
-    """Return a NumPy array in the library of another, whose arrays know no read-only: a caller's has to be copied."""
-    return namespace(other).asarray(array, device=array_api_compat.device(other), copy=copy)

@@ -5,6 +5,7 @@ Imports no library but NumPy: what an array is, is read off the array itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import array_api_compat
@@ -14,7 +15,16 @@ from .._errors import ArgumentError, TransferError
 from .._transfer import transfer_is_allowed
 from .._typing import Array
 
-__all__ = ["as_numpy", "check_transfer", "is_jax_literal", "library_name", "to_host"]
+__all__ = [
+    "as_numpy",
+    "check_one_device",
+    "check_transfer",
+    "is_jax_literal",
+    "library_name",
+    "like",
+    "refuse_transfer",
+    "to_host",
+]
 
 
 def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
@@ -42,29 +52,52 @@ def as_numpy(arg: Any, what: str) -> np.ndarray[Any, Any]:
 
 def check_transfer(array: Array, option: bool, what: str) -> None:
     """Refuse an array whose library refuses to copy it to the host by itself, unless leave was given."""
+    if not transfer_is_allowed(option):
+        refuse_transfer(array, what)
+
+
+def refuse_transfer(array: Array, what: str) -> None:
+    """Refuse an array whose library refuses to copy it to the host by itself."""
     reason = _why_leave_is_needed(array)
-    if reason and not transfer_is_allowed(option):
+    if reason:
         raise TransferError(
             f"{what} is {_full_name(array)} {reason}, and the kernel takes NumPy arrays: pass allow_transfer=True, or "
-            f"use "
-            f"`with applyufunc.allow_transfer():`, to copy it to the host"
+            f"use `with applyufunc.allow_transfer():`, to copy it to the host"
         )
+
+
+def check_one_device(arrays: Mapping[str, Array]) -> None:
+    """Refuse arrays of two devices, given by what messages call them: the result could only be on one of them."""
+    devices = {what: array_api_compat.device(array) for what, array in arrays.items()}
+    first = next(iter(devices), "")
+    for what, device in devices.items():
+        follows = array_api_compat.is_torch_array(arrays[what]) and not (arrays[what].ndim and arrays[first].ndim)
+        if device != devices[first] and not follows:  # torch lets 0-d arrays follow
+            raise ArgumentError(
+                f"{first} is on device {devices[first]} and {what} on device {device}: arrays of two devices do not "
+                f"mix; move them to one"
+            )
 
 
 def to_host(array: Array) -> np.ndarray[Any, Any]:
     """Return a NumPy array with the values of an array of any library; leave has been checked."""
     if isinstance(array, np.ndarray):
         return array
-    if array_api_compat.is_cupy_array(array):
-        return array.get()  # type: ignore[no-any-return]
     if array_api_compat.is_torch_array(array):
-        return array.detach().resolve_conj().resolve_neg().cpu().numpy()  # type: ignore[no-any-return]
+        return np.asarray(array.detach().resolve_conj().resolve_neg().cpu().numpy())
     if array_api_compat.is_pydata_sparse_array(array):
-        return array.todense()  # type: ignore[no-any-return]
+        return np.asarray(array.todense())
+    if hasattr(type(array), "get"):  # of CuPy and its like
+        return np.asarray(array.get())
     try:
         return np.asarray(array)
     except (RuntimeError, TypeError, BufferError):  # as array-api-strict says off its CPU device
         return np.from_dlpack(array, device="cpu", copy=True)
+
+
+def like(array: np.ndarray[Any, Any], other: Array, *, copy: bool | None = None) -> Array:
+    """Return a NumPy array in the library of another, on its device."""
+    return array_api_compat.array_namespace(other).asarray(array, device=array_api_compat.device(other), copy=copy)
 
 
 def is_jax_literal(arg: object) -> bool:

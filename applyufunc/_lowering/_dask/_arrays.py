@@ -7,7 +7,7 @@ become part of a graph when it is built, where the other arguments' chunks are k
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -15,10 +15,11 @@ import array_api_compat
 import numpy as np
 
 from ..._blocks import is_constant
+from ..._errors import ArgumentError
 from ..._kernel import Kernel
 from ..._options import Options
 from ..._typing import Array, Namespace, Shape
-from .._host import as_numpy, check_transfer
+from .._host import as_numpy, check_transfer, library_name
 from . import _movement
 from ._tasks import as_type_of
 
@@ -46,7 +47,9 @@ def convert(args: Sequence[Any], options: Options, kernel: Kernel) -> tuple[Any,
         for position, arg in enumerate(args):
             if _is_dask(arg):
                 check_transfer(_meta_of(arg), options.allow_transfer, f"argument {position}")
-    return tuple(_convert(arg, position) for position, arg in enumerate(args))
+    converted = tuple(_convert(arg, position) for position, arg in enumerate(args))
+    _refuse_masked({position: _meta_of(arg) for position, arg in enumerate(converted) if not is_constant(arg)})
+    return converted
 
 
 def namespace(array: Array) -> Namespace:
@@ -130,6 +133,17 @@ def _is_dask(arg: Any) -> bool:
 def _meta_of(array: Array) -> Array:
     """Return an empty array of the type of an array's blocks."""
     return array if is_host(array) else array._meta
+
+
+def _refuse_masked(metas: Mapping[int, Array]) -> None:
+    """Refuse masked blocks beside those of a library that keeps no masks."""
+    foreign = next((meta for meta in metas.values() if not isinstance(meta, np.ndarray)), None)
+    for position, meta in metas.items():
+        if foreign is not None and isinstance(meta, np.ma.MaskedArray):
+            raise ArgumentError(
+                f"argument {position} is a masked array, whose mask {library_name(foreign)} arrays cannot keep: fill "
+                f"it first"
+            )
 
 
 def _convert(arg: Any, position: int) -> Any:

@@ -5,13 +5,11 @@ In: a `Call`, its arrays, and how its outputs are finished. Out: an `Execution`.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import numpy as np
 from dask import base
 
 from ..._call import Call
@@ -27,7 +25,7 @@ __all__ = ["explain"]
 
 def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Array]], Sequence[Array]]) -> Execution:
     """Return how a call is cut into blocks, at what cost; `finish` makes its outputs what the caller gets."""
-    planned = plan(_with_dtypes(call, arrays), arrays, may_try=False)
+    planned = plan(call.with_assumed_dtypes(richest_meta(arrays).dtype), arrays, may_try=False)
     n_tasks = _estimated_tasks(arrays, planned)
     is_estimate = n_tasks > MOST_COUNTED
     return Execution(
@@ -45,16 +43,6 @@ def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Arra
 
 
 MOST_COUNTED: Final = 10_000  # tasks before optimisation, which takes a quarter of a millisecond for each
-
-
-def _with_dtypes(call: Call, arrays: Sequence[Array]) -> Call:
-    """Return the call with dtypes to plan by: like the blocks', numbers as float64 or more, where nobody knows yet."""
-    if call.runner.dtypes is not None:
-        return call
-    dtype = richest_meta(arrays).dtype
-    assumed = np.result_type(dtype, np.float64) if dtype.kind in "biufc" else dtype
-    runner = dataclasses.replace(call.runner, dtypes=(assumed,) * len(call.plan.outputs))
-    return dataclasses.replace(call, runner=runner)
 
 
 def _estimated_tasks(arrays: Sequence[Array], planned: Planned) -> int:

@@ -15,9 +15,10 @@ does with ``new_axis``.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Final
 
 import dask
 import numpy as np
@@ -39,7 +40,7 @@ from ._identity import call_token, readable_name
 from ._keywords import without_large_keywords
 from ._layers import ONE_BLOCK, Location, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
 from ._planned import Planned
-from ._tasks import Cut, KernelTask, Pick, last
+from ._tasks import Cut, KernelTask, Pick, as_type_of, last
 from ._travel import travel_advice
 
 __all__ = [
@@ -58,9 +59,8 @@ __all__ = [
 def plan_whole(call: Call, arrays: Sequence[Array]) -> Planned:
     """Return how a call is cut into blocks that have whole core dims; refuse what cannot be."""
     given = chunks_of(call, arrays)
-    cores = [OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True)]
-    merge = call.options.core_chunks != "refuse"
-    chunk_plan = plan_chunks(given, cores, budget_bytes(call.options), merge=merge, steps=plan_rechunk)
+    cores = tuple(OutputCore(o.core_shape, d.itemsize) for o, d in zip(call.plan.outputs, call.dtypes, strict=True))
+    chunk_plan = _plan_chunks(tuple(given), cores, budget_bytes(call.options), call.options.core_chunks != "refuse")
     check_unknown_outputs(call, chunk_plan.n_blocks)
     call, large = without_large_keywords(call)
     n_layers = 1 if len(cores) == 1 else 1 + len(cores)
@@ -86,6 +86,26 @@ def chunks_of(call: Call, arrays: Sequence[Array]) -> list[ArgumentChunks]:
     """Return how the arrays of a call are cut."""
     operands = (call.plan.inputs[position] for position in call.runner.array_positions)
     return list(map(_argument_chunks, call.runner.array_positions, operands, arrays))
+
+
+def _plan_chunks(
+    given: tuple[ArgumentChunks, ...], cores: tuple[OutputCore, ...], budget: int | None, merge: bool
+) -> ChunkPlan:
+    """Return the chunks for a call, remembered where they are few: a library makes the same call again and again."""
+    n_chunks = sum(len(chunks) for argument in given for chunks in argument.chunks)
+    find = _find_chunks if n_chunks <= _FEW_CHUNKS else _find_chunks.__wrapped__
+    return find(given, cores, budget, merge, tuple(dask.config.get(name, None) for name in _STEPS_DEPEND_ON))
+
+
+@lru_cache(maxsize=256)
+def _find_chunks(
+    given: tuple[ArgumentChunks, ...],
+    cores: tuple[OutputCore, ...],
+    budget: int | None,
+    merge: bool,
+    settings: tuple[object, ...],
+) -> ChunkPlan:
+    return plan_chunks(given, cores, budget, merge=merge, steps=plan_rechunk)
 
 
 def _argument_chunks(position: int, operand: Operand | None, array: Array) -> ArgumentChunks:
@@ -139,11 +159,17 @@ def _rechunked(
         array = _merged(da, array, merged)
     if tuple(map(known, array.chunks)) == chunks:
         return array
-    if array.ndim and not any(array.shape):  # of which `rechunk` may keep the chunks, whatever is asked
-        return da.empty_like(array, chunks=chunks)
+    if 0 in array.shape and not any(map(math.isnan, array.shape)):
+        return _empty(da, array, chunks)
     if via is not None:
         array = _in_steps(array, via)
     return _in_steps(array, chunks)
+
+
+def _empty(da: Namespace, array: Array, chunks: tuple[Chunks, ...]) -> Array:
+    """Return an array without elements in other chunks; `rechunk` makes NumPy arrays of those, or keeps the chunks."""
+    hollow, meta = da.empty(array.shape, chunks=chunks, dtype=array.dtype), array._meta
+    return hollow if type(meta) is np.ndarray else hollow.map_blocks(partial(as_type_of, meta=meta), meta=meta)
 
 
 def _in_steps(array: Array, chunks: tuple[Chunks, ...]) -> Array:
@@ -295,3 +321,8 @@ def _layer(
     """Return a layer with one block along each core dim of an output."""
     core = {f"o{axis}": unknown_as_nan((size,)) for axis, size in enumerate(core_shape)}
     return layer(da, func, [*carriers([*core]), *operands], {**loop, **core}, meta, name)
+
+
+_FEW_CHUNKS: Final = 1000  # to compare more takes as long as to plan anew
+_STEPS_DEPEND_ON: Final = ("array.chunk-size", "array.rechunk.method", "array.rechunk.threshold")
+"""Settings of Dask's that `plan_rechunk` reads."""

@@ -17,9 +17,10 @@ from typing import Any, TypeAlias
 from dask.base import tokenize
 
 from ..._blocks import BlockRunner
+from ..._compiled import compiles_for_dtypes, is_made_by_numba, is_numba
 from ..._core_chunks import ScanKernel
 from ..._identity import IdentityMap, is_plain
-from ..._kernel import Kernel
+from ..._kernel import Kernel, describes_itself
 
 __all__ = ["call_token", "readable_name"]
 
@@ -27,7 +28,10 @@ __all__ = ["call_token", "readable_name"]
 def call_token(runner: BlockRunner) -> str:
     """Return the token of a call without its arrays."""
     identity, kernel = _kernel_identity(runner.kernel), runner.kernel
-    how = (kernel.vectorize, kernel.arrays, kernel.writable, kernel.thread_safe, str(kernel.compute_dtype))
+    how = (
+        *(kernel.vectorize, kernel.arrays, kernel.writable, kernel.contiguous, kernel.is_filling),
+        *(kernel.thread_safe, str(kernel.compute_dtype)),
+    )
     # No dict: before version 2025.4 Dask sorts one by the hashes of its keys (https://github.com/dask/dask/pull/11867).
     keywords = [(name, _ordered(runner.keywords[name])) for name in sorted(runner.keywords)]
     what = (runner.constants, keywords, runner.output_sizes, runner.dtypes)
@@ -103,16 +107,20 @@ def _is_module(value: object) -> bool:
 
 
 def _function_identity(func: Any) -> _Identity:
-    token = _stable_token(*_parts(func))
+    # A ufunc pickles by its name, under which another one may be tomorrow.
+    token = None if is_made_by_numba(func) else _stable_token(*_parts(func))
     return ("function", token) if token is not None else ("object", _own_token(func))
 
 
 def _parts(func: Any) -> tuple[Any, ...]:
     """Return what makes up a function: a Numba dispatcher itself has an identity that differs between processes."""
-    if type(func).__module__.partition(".")[0] != "numba" or not hasattr(func, "targetoptions"):
+    if not is_numba(func) or not hasattr(func, "targetoptions"):
         return (func,)
-    # A dispatcher that compiles when called has as many signatures as it has met, which say nothing of what it is.
+    # What compiles when it is called has as many signatures as it has met, which say nothing of what it is.
     fixed = () if getattr(func, "_can_compile", True) else tuple(map(str, func.signatures))
+    if describes_itself(func):  # a ufunc
+        fixed = () if compiles_for_dtypes(func) else tuple(func.types)
+        func = func._dispatcher
     return "numba", func.py_func, sorted(func.targetoptions.items()), fixed
 
 

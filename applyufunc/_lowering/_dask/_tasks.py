@@ -18,7 +18,7 @@ import numpy as np
 from ..._blocks import BlockRunner, add_note, location_text
 from ..._errors import DimensionError
 from ..._typing import Array
-from .._host import as_numpy, check_transfer, to_host
+from .._host import as_numpy, like, refuse_transfer, to_host
 from ._keywords import put_back
 
 __all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "last", "noted", "piece_text"]
@@ -111,7 +111,8 @@ class KernelTask:
         what = f"argument {position}{f', block {location_text(location)},' if location else ''}"
         if not array_api_compat.is_array_api_obj(block) or isinstance(block, np.ndarray | np.generic):
             return as_numpy(block, what)
-        check_transfer(block, self.allow_transfer, what)
+        if not self.allow_transfer:  # whatever leave there is where the block is computed
+            refuse_transfer(block, what)
         return to_host(block)
 
 
@@ -165,7 +166,7 @@ def as_type_of(array: Array, meta: Array) -> Array:
         return array
     if isinstance(meta, np.ma.MaskedArray):
         return np.ma.asarray(array)
-    return array if isinstance(meta, np.ndarray) else array_api_compat.array_namespace(meta).asarray(array)
+    return array if isinstance(meta, np.ndarray) else like(array, meta)
 
 
 def _cut(block: Array, axes: Cut, location: Sequence[slice]) -> Array:

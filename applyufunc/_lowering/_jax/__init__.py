@@ -3,6 +3,8 @@
 A kernel that JAX can trace needs neither. Eager and lazy are JAX's own: inside ``jit`` a call is staged even if its
 arguments are concrete, as calls of JAX's functions are. Implements the functions of `Lowering`; the modules below it
 do one step each.
+
+Names of JAX: `jax.core.Tracer` (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations

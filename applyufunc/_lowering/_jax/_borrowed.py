@@ -20,7 +20,7 @@ import numpy as np
 
 from ..._blocks import BlockRunner
 from ..._errors import KernelError
-from ..._failures import keep_failure
+from ..._failures import failure_text, keep_failure
 from ..._typing import Array
 from ._filling import Filler, make_filler
 from ._guard import without_jax
@@ -82,7 +82,7 @@ class BorrowingKernel:
             self._gets_copies = True  # so that the next exception has its local variables
             _clear_frames(error)
             if _wait_for_release(lent):  # the exception itself holds an array
-                error = KernelError(f"{type(error).__name__}: {error}")
+                error = KernelError(failure_text(error))
         return keep_failure(self.runner.kernel.name, error)
 
 
@@ -106,10 +106,8 @@ def make_form(runner: BlockRunner, inputs: tuple[OperandType, ...], outputs: tup
 
 
 def _copied(view: Array) -> Array:
-    """Return the values in memory of their own."""
-    copied = view.copy()
-    copied.setflags(write=False)
-    return copied
+    """Return the values in memory of their own, which nobody can make writable, as nobody can XLA's."""
+    return np.ndarray(view.shape, view.dtype, view.tobytes())
 
 
 def _is_any_held(lent: list[Array]) -> bool:
@@ -139,7 +137,7 @@ def _clear_frames(error: BaseException) -> None:
             continue
         seen.add(id(one))
         traceback.clear_frames(one.__traceback__)
-        waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+        waiting += [one.__cause__, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
 
 
 _ONE_HOLDER: Final = max(map(sys.getrefcount, [np.empty(0)]))

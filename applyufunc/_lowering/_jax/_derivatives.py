@@ -3,8 +3,8 @@
 In: a function of traced arrays that runs a kernel. Out: the same function, under rules that run derivative kernels as
 calls of their own. Knows nothing of callbacks: what runs a call comes in as a function.
 
-Names of JAX that this relies on beyond the documented ones, seen in 0.10.2 and 0.12.0.1:
-`jax.custom_derivatives.SymbolicZero`, `zero_from_primal`.
+Names of JAX: `jax.custom_jvp`, `jax.custom_derivatives.SymbolicZero`, ``zero_from_primal``; `jax.interpreters.ad.Zero`,
+``instantiate_zeros`` (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero, zero_from_primal
+from jax.interpreters import ad
 
 from ..._blocks import BlockRunner, input_shapes
 from ..._call import Call
 from ..._derivatives import Derivatives, Rule, rule_kernel, rule_runner
 from ..._errors import ArgumentError
 from ..._kernel import Kernel
+from ..._numeric_derivatives import NumericJacobian
 from ..._plan import make_plan
 from ..._typing import Array, Staged
 from ._tangents import push_tangents
@@ -80,6 +82,11 @@ class _Linear:
         self, primals: Sequence[Array], outputs: Sequence[Array], tangents: Sequence[Array], active: tuple[int, ...]
     ) -> Sequence[Array]:
         """Return the tangents of the smooth outputs, such that JAX can turn them round as far as there are rules."""
+        if isinstance(self._runner.kernel.func, NumericJacobian):
+            raise self._refusal(
+                f"is found by jac={self._runner.kernel.func.step!r}, which gives first derivatives alone: for others, "
+                f"give the kernel itself a kernel for jac=, vjp= or jvp=, which may have rules of its own"
+            )
         if not self._derivatives.rules:
             raise self._refusal(
                 f"runs on the host and has no derivative, but is differentiated with respect to argument(s) "
@@ -180,7 +187,8 @@ class _Linear:
             found = self._contract(jacobian, dict(zip(targets, tangents, strict=True)))
             return [jnp.broadcast_to(found[place], outputs[place].shape) for place in self.smooth_outputs]
 
-        _, pull = jax.vjp(push, *(jnp.zeros(target.shape, target.dtype) for target in targets.values()))
+        # Zeros of the whole type: what lies or varies otherwise than the argument has another transpose.
+        _, pull = jax.vjp(push, *(ad.instantiate_zeros(ad.Zero(target)) for target in targets.values()))
         return dict(zip(targets, pull(list(cotangents)), strict=True))
 
     def _outputs_of(

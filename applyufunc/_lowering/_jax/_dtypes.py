@@ -1,12 +1,14 @@
 """JAX's dtypes, asked for at every call, since ``enable_x64`` holds for a part of a program.
 
 In: Python's types, NumPy's dtypes. Out: the NumPy dtypes of what JAX holds in their place. Knows no arrays.
+
+Names of JAX: `jax.dtypes.canonicalize_dtype` (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -44,7 +46,7 @@ def canonical(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(jax.dtypes.canonicalize_dtype(native))
 
 
-@cache
+@lru_cache(maxsize=128)
 def is_held(dtype: np.dtype[Any]) -> bool:
     """Tell whether JAX has arrays of this dtype: numbers and bool, with the short floats of ml_dtypes."""
     if issubclass(dtype.type, (np.longdouble, np.clongdouble, np.timedelta64)):

@@ -2,6 +2,8 @@
 
 In: arguments as the caller gave them. Out: JAX arrays, traced or not; NumPy arrays of dtypes that JAX has; Python
 scalars and None as they are. A NumPy array stays one, since a kernel that is called directly reads it where it is.
+
+Names of JAX: `jax.dtypes.extended`; ``weak_type`` of arrays (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def _canonical_numpy(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, 
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentError(f"{what} is a masked array, whose mask JAX arrays cannot keep: fill it first")
     if not is_held(array.dtype):
-        raise ArgumentError(f"{what} has dtype {array.dtype}, which JAX arrays cannot hold")
+        raise ArgumentError(f"{what} has dtype {array.dtype}, which JAX arrays cannot hold: cast it first")
     narrowed = canonical(array.dtype)
     _check_integers(array, narrowed, what)
     with np.errstate(over="ignore"):  # as JAX converts

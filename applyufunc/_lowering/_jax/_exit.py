@@ -5,7 +5,8 @@ there as soon as one device has it, and one that is dropped is computed all the 
 its lock when it is too late; XLA then waits for that thread for ever, or ends the process with a failure.
 
 In: the threads that run a kernel. Out: nothing. XLA does not say what it has still to do, so that a moment of silence
-among them has to do.
+among them has to do. On one device a call returns when all is done; only a thread that nobody waits for may be in one.
+A thread that calls again and again is never silent, and is left behind, as Python leaves it.
 
 Names of JAX: `jax.live_arrays`, `jax.local_devices`, `jax.process_count` (tried with 0.10.2 and 0.12.0).
 """
@@ -22,8 +23,8 @@ import jax
 
 __all__ = ["running", "wait_at_exit"]
 
-running: Final[set[int]] = set()
-"""Identities of the threads that run a kernel at the moment."""
+running: Final[dict[int, object]] = {}
+"""Threads, by identity, that run a kernel at the moment, each with an object that is this call's alone."""
 
 
 @cache
@@ -33,16 +34,31 @@ def wait_at_exit() -> None:
 
 
 def _wait() -> None:
-    if len(jax.local_devices(backend="cpu")) == 1:  # where a call returns when all is done
-        return
-    if jax.process_count() == 1:  # of several, one that has failed would wait for the others
+    is_one_device = len(jax.local_devices(backend="cpu")) == 1
+    if not is_one_device and jax.process_count() == 1:  # of several, one that has failed would wait for the others
         with suppress(Exception):  # of a kernel, which nobody has asked for
             jax.block_until_ready(jax.live_arrays())
+    end = time.monotonic() + _PATIENCE
+    _wait_for_calls(end)
+    if not is_one_device:
+        _wait_for_silence(end)
+
+
+def _wait_for_calls(end: float) -> None:
+    """Wait until the calls that are under way now are over."""
+    calls = list(running.items())
+    while time.monotonic() < end and any(running.get(thread) is call for thread, call in calls):
+        time.sleep(0.01)
+
+
+def _wait_for_silence(end: float) -> None:
+    """Wait until no kernel has run for a moment."""
     silent_since = time.monotonic()
-    while time.monotonic() - silent_since < _SILENCE:
+    while silent_since < end and time.monotonic() - silent_since < _SILENCE:
         time.sleep(0.01)
         if running:
             silent_since = time.monotonic()
 
 
 _SILENCE: Final = 0.2  # seconds
+_PATIENCE: Final = 60  # seconds

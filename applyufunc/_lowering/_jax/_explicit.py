@@ -5,7 +5,8 @@ the result's type has to say how it is cut, and in a ``shard_map`` of the caller
 callback cannot be: both are given to each device on its own. Elsewhere the function is what it was.
 
 Names of JAX: `jax.shard_map`, `jax.typeof`, `jax.sharding.reshard`, `jax.sharding.get_abstract_mesh`,
-`jax.sharding.AxisType`, `jax.sharding.NamedSharding` (tried with 0.10.2 and 0.12.0).
+`jax.sharding.AxisType`, `jax.sharding.NamedSharding`; ``sharding`` of types, ``manual_axes`` and ``auto_axes`` of
+meshes (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from ..._blocks import BlockRunner
 from ..._errors import ArgumentError
 from ..._plan import Plan
 from ..._typing import Array
+from .._identity import Identified
 from ._cuts import Cut, Wish, array_operands, cut_as_wished, cut_evenly, independent_sizes, wishes
-from ._identity import Identified
-from ._states import Run, run_on_shard
+from ._states import RunIdentified, run_on_shard
 
 __all__ = ["call_on_typed_shards"]
 
 
-def call_on_typed_shards(run: Run, identified: Identified, *arrays: Array) -> tuple[Array, ...]:
+def call_on_typed_shards(run: RunIdentified, identified: Identified, *arrays: Array) -> tuple[Array, ...]:
     """Return the outputs of a call for each shard, where types have shards; of a call on whole arrays elsewhere."""
     runner = identified.runner
     plan = runner.plan(arrays)
-    mesh = _mesh(arrays)
+    mesh = _mesh(arrays, runner)
     cut = _cut(runner, plan, arrays, mesh)
     takes, gives = (tuple(map(cut.spec, operands)) for operands in (array_operands(runner, plan), plan.outputs))
     arrays = _laid_out(arrays, mesh, takes)
@@ -49,10 +50,17 @@ def call_on_typed_shards(run: Run, identified: Identified, *arrays: Array) -> tu
     return tuple(mapped(*arrays))
 
 
-def _mesh(arrays: Sequence[Array]) -> Any:
-    """Return the abstract mesh of the arguments, else the one that is set; it may be empty."""
-    meshes = (jax.typeof(array).sharding.mesh for array in arrays)
-    return next((mesh for mesh in meshes if not mesh.empty), jax.sharding.get_abstract_mesh())
+def _mesh(arrays: Sequence[Array], runner: BlockRunner) -> Any:
+    """Return the abstract mesh of the arguments, else the one that is set; it may be empty. Two are refused by name."""
+    pairs = zip(runner.array_positions, (jax.typeof(array).sharding.mesh for array in arrays), strict=True)
+    meshes = {position: mesh for position, mesh in pairs if not mesh.empty}
+    if len({mesh.shape_tuple for mesh in meshes.values()}) > 1:
+        named = ", ".join(f"argument {position} lies on mesh {dict(mesh.shape)}" for position, mesh in meshes.items())
+        raise ArgumentError(
+            f"kernel {runner.kernel.name!r}: {named}: arrays of two meshes do not mix; move them to one with "
+            f"jax.device_put"
+        )
+    return next(iter(meshes.values()), jax.sharding.get_abstract_mesh())
 
 
 def _is_partly_manual(mesh: Any) -> bool:
@@ -78,16 +86,14 @@ def _check_agreement(wished: Sequence[Wish], runner: BlockRunner) -> None:
     for place, (label, names) in enumerate(wished):
         for other, found in wished[:place]:
             if label == other:
-                what = (
-                    f"dimension {label!r} is cut along {_named(found)} in one argument and {_named(names)} in another"
-                )
+                what = f"dimension {label} is cut along {_named(found)} in one argument and {_named(names)} in another"
             elif set(names) & set(found):
-                what = (
-                    f"dimensions {other!r} and {label!r} are both cut along {_named(sorted(set(names) & set(found)))}"
-                )
+                what = f"dimensions {other} and {label} are both cut along {_named(sorted(set(names) & set(found)))}"
             else:
                 continue
-            raise ArgumentError(f"kernel {runner.kernel.name!r}: {what} of the mesh: pass one through jax.reshard")
+            raise ArgumentError(
+                f"kernel {runner.kernel.name!r}: {what} of the mesh: pass one through jax.sharding.reshard"
+            )
 
 
 def _named(names: Sequence[str]) -> str:

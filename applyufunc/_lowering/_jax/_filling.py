@@ -47,11 +47,11 @@ class Filler:
             return
         try:
             args = blocks if self.arrange is None else self.arrange(blocks)
-            if self.is_ufunc:
-                self.function(*args, out=tuple(outputs))
-                return
             with self.runner.kernel.guard():  # until nothing is left that the kernel's next call might change
-                self._deliver(self.function(*args), outputs)
+                if self.is_ufunc:
+                    self.function(*args, out=tuple(outputs))
+                else:
+                    self._deliver(self.function(*args), outputs)
         except Exception as error:
             self.runner.add_note(error, blocks, self.expected)
             raise
@@ -98,16 +98,19 @@ def _arrange(runner: BlockRunner, shapes: Sequence[Shape | None], blocks: Sequen
 def _is_called_as_it_is(runner: BlockRunner, expected: Expectation) -> bool:
     """Tell a kernel that takes the whole block, read-only, with nothing stretched."""
     kernel = runner.kernel
-    needs_work = kernel.vectorize or kernel.writable or kernel.ignores_read_only or kernel.compute_dtype is not None
+    needs_work = kernel.vectorize or kernel.writable or kernel.gets_copies or kernel.compute_dtype is not None
     return not (needs_work or expected.plan.is_empty) and not any(
         dim.stretches for dims in runner.signature.inputs for dim in dims
     )
 
 
 def _is_plain_ufunc(runner: BlockRunner, blocks: Sequence[Array]) -> bool:
-    """Tell one of NumPy's ufuncs whose outputs have the declared dtypes by themselves, so that none has to be cast."""
+    """Tell a ufunc that has outputs of the declared dtypes and of the loop's shape by itself, and takes no turns."""
     func, signature = runner.kernel.func, runner.signature
-    if not isinstance(func, np.ufunc) or runner.keywords or any((*signature.inputs, *signature.outputs)):
+    has_core_dims = any((*signature.inputs, *signature.outputs))
+    if not isinstance(func, np.ufunc) or has_core_dims or runner.keywords or not runner.kernel.thread_safe:
+        return False
+    if func.signature is not None:  # a gufunc, which would stretch an output that has lost loop dims
         return False
     args = runner.insert_constants(blocks)
     dtypes: list[Any] = [type(arg) if is_constant(arg) else arg.dtype for arg in args]

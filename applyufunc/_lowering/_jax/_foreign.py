@@ -30,9 +30,9 @@ from jax.interpreters import mlir
 from ..._blocks import BlockRunner
 from ..._errors import OptionError
 from ..._typing import Array
+from .._identity import Identified
 from ._borrowed import BorrowingKernel, Form, make_form
 from ._exit import running, wait_at_exit
-from ._identity import Identified
 from ._xla_abi import (
     Frame,
     Handler,
@@ -158,11 +158,11 @@ def _run(frame: Frame) -> str:
     if call is None:
         return f"{_PACKAGE}: call {number} of this program is not known to this process: trace the call here first"
     thread = get_ident()
-    running.add(thread)
+    running[thread] = frame
     try:
         return call(frame)
     finally:
-        running.discard(thread)
+        running.pop(thread, None)  # gone already where the kernel has called another on this thread
 
 
 def _introduce(frame: Frame, address: int) -> str:

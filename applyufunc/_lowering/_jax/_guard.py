@@ -34,7 +34,7 @@ class _NoJax(jax.core.Trace):
     def process_primitive(self, *_args: Any, **_keywords: Any) -> NoReturn:
         raise KernelError(
             "the kernel calls JAX, which waits for the kernel inside jit and vmap: a kernel that takes NumPy arrays "
-            "uses NumPy; one that takes JAX's is given them with kernel_arrays='same'"
+            "uses NumPy; kernel_arrays='traced' is for one of JAX's operations, kernel_arrays='same' for a mixed one"
         )
 
     stage_value = process_call = process_custom_jvp_call = process_custom_vjp_call = process_primitive

@@ -5,8 +5,8 @@ compiled, and is told by a rule, made of the signature, which dims may stay cut.
 device are split among the devices, since else each would do all the work.
 
 Names of JAX: `jax.experimental.custom_partitioning.custom_partitioning` and ``SdyShardingRule`` with ``ArrayMapping``,
-`jax.lax.optimization_barrier`, `jax.sharding.NamedSharding`, ``Sharding._device_assignment`` (tried with 0.10.2 and
-0.12.0).
+`jax.lax.optimization_barrier`, `jax.sharding.NamedSharding`, ``Sharding._device_assignment``,
+``jax_use_shardy_partitioner`` of `jax.config` (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from jax.sharding import Mesh, NamedSharding
 from ..._blocks import BlockRunner
 from ..._plan import Operand, Plan
 from ..._typing import Array, Staged
+from .._identity import Identified
 from ._cuts import Cut, Wish, array_operands, cut_as_wished, cut_evenly, independent_sizes, reduced_dims, wishes
 from ._foreign import Program, find_call, foreign_call
-from ._identity import Identified
 from ._states import run_on_shard
 from ._types import output_types
 

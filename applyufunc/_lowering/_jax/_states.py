@@ -27,17 +27,17 @@ from ..._errors import OutputDTypeError
 from ..._plan import Plan
 from ..._signature import CoreDim, Signature
 from ..._typing import Array
+from .._identity import Identified, identify
 from ._cuts import Cut, reduced_dims
-from ._identity import Identified, identify
 from ._xla_abi import DTYPES
 
-__all__ = ["Run", "run_on_shard"]
+__all__ = ["RunIdentified", "run_on_shard"]
 
-Run: TypeAlias = Callable[..., tuple[Array, ...]]
+RunIdentified: TypeAlias = Callable[..., tuple[Array, ...]]
 """What runs the kernel of an `Identified` on traced arrays: once, on whatever shapes they have."""
 
 
-def run_on_shard(run: Run, identified: Identified, plan: Plan, cut: Cut, *shards: Array) -> tuple[Array, ...]:
+def run_on_shard(run: RunIdentified, identified: Identified, plan: Plan, cut: Cut, *shards: Array) -> tuple[Array, ...]:
     """Return one device's outputs for its shards; `plan` is that of the whole arrays."""
     runner = identified.runner
     reduced = reduced_dims(runner)
@@ -45,8 +45,9 @@ def run_on_shard(run: Run, identified: Identified, plan: Plan, cut: Cut, *shards
     if not names:
         return run(identified, *shards)
     parts = _parts(runner, plan, shards)
-    starts = _starts(runner.plan(shards), cut, reduced)
-    states = run(identify(_states_runner(runner, parts), Derivatives()), *shards, starts)
+    sizes = dict(runner.plan(shards).sizes)
+    lengths = tuple(sizes[label] or 0 for label in reduced)
+    states = run(identify(_states_runner(runner, parts, lengths), Derivatives()), *shards, _places(cut, reduced))
     gathered = [jax.lax.all_gather(state, tuple(names), axis=plan.n_loop) for state in states]
     return run(identify(_outputs_runner(runner, parts), Derivatives()), *gathered)
 
@@ -58,19 +59,17 @@ def _parts(runner: BlockRunner, plan: Plan, shards: Sequence[Array]) -> Reductio
     return piecewise.runner(plan, runner.constants, runner.keywords, runner.output_sizes, dtypes, runner.dtypes)
 
 
-def _starts(plan: Plan, cut: Cut, reduced: Sequence[str]) -> Array:
-    """Return where this device's shard begins along each reduced dim."""
-    sizes = dict(plan.sizes)
-    indices = [jax.lax.axis_index(cut.along(label)) if cut.along(label) else 0 for label in reduced]
-    return jnp.stack([jnp.int32(index * (sizes[label] or 0)) for index, label in zip(indices, reduced, strict=True)])
+def _places(cut: Cut, reduced: Sequence[str]) -> Array:
+    """Return how many shards come before this device's along each reduced dim; not elements, which may pass 32 bits."""
+    return jnp.stack([jnp.int32(jax.lax.axis_index(cut.along(label)) if cut.along(label) else 0) for label in reduced])
 
 
-def _states_runner(runner: BlockRunner, parts: ReductionRunner) -> BlockRunner:
-    """Return what makes states, as bytes, of a shard and where it begins."""
+def _states_runner(runner: BlockRunner, parts: ReductionRunner, lengths: tuple[int, ...]) -> BlockRunner:
+    """Return what makes states, as bytes, of a shard and its places, one along each of its reduced dims."""
     state = parts.chunk.signature
     inputs = *(state.inputs[position] for position in runner.array_positions), (_fixed(len(parts.reduced)),)
     signature = Signature(inputs, tuple((*dims, _BYTES) for dims in state.outputs), always_tuple=True)
-    kernel = dataclasses.replace(runner.kernel, func=_Packed(parts), token=None, home=None)
+    kernel = dataclasses.replace(runner.kernel, func=_Packed(parts, lengths), token=None, home=None)
     dtypes = (np.dtype(np.uint8),) * signature.nout
     return BlockRunner(kernel, signature, (), {}, parts.chunk.output_sizes, dtypes)
 
@@ -89,9 +88,13 @@ class _Packed:
     """The states of a shard, as a kernel."""
 
     parts: ReductionRunner
+    lengths: tuple[int, ...]  # of a shard, along its reduced dims
 
     def __call__(self, *blocks: Array) -> tuple[Array, ...]:
-        starts = dict(zip(self.parts.reduced, map(int, blocks[-1].ravel()), strict=True))
+        places = map(int, blocks[-1].ravel())
+        starts = {
+            label: place * length for label, place, length in zip(self.parts.reduced, places, self.lengths, strict=True)
+        }
         return tuple(map(_pack, self.parts.state(blocks[:-1], starts)))
 
 
@@ -113,7 +116,9 @@ def _pack(state: Array) -> np.ndarray[Any, Any]:
     """Return an array with the bytes of each element along a last axis, behind the code of the dtype."""
     state = np.ascontiguousarray(state).reshape(np.shape(state))  # which makes an array of what has no axis
     if state.dtype not in _CODES:
-        raise OutputDTypeError(f"a state of dtype {state.dtype} cannot be sent from one device to another")
+        raise OutputDTypeError(
+            f"a state of dtype {state.dtype} cannot be sent from one device to another: make it of numbers or bool"
+        )
     packed = np.zeros((*state.shape, _WIDTH), np.uint8)
     packed[..., 0] = _CODES[state.dtype]
     packed[..., 1 : 1 + state.dtype.itemsize] = state[..., None].view(np.uint8)

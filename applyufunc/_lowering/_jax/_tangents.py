@@ -7,9 +7,9 @@ outputs. Knows no kernels and no signatures, only how many core dims each array 
 The primal outputs are operands too: their types, with shardings and varying axes, are those of the tangents. XLA drops
 what computes them where nothing else needs it.
 
-Names of JAX that this relies on beyond the documented ones, seen in 0.10.2 and 0.12.0.1: `jax.extend.core.Primitive`;
-`jax.interpreters.ad.Zero`, `instantiate_zeros`, `is_undefined_primal`, `primitive_jvps`, `primitive_transposes`;
-`batching.primitive_batchers`; `mlir.lower_fun`, `register_lowering`; `to_tangent_aval` of abstract values.
+Names of JAX: `jax.extend.core.Primitive`; `jax.interpreters.ad.instantiate_zeros`, ``is_undefined_primal``,
+``primitive_jvps``, ``primitive_transposes``; ``batching.primitive_batchers``; ``mlir.lower_fun``,
+``register_lowering``; ``to_tangent_aval`` of abstract values (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Derivative kernels, where there are any, take the place of JAX's own derivatives
 In: a call, and arrays, traced or not. Out: JAX arrays. A kernel that takes loop dims is called once with all of them;
 one that takes an item is mapped by one `jax.vmap` for each loop dim, from the innermost, as `jax.numpy.vectorize` does,
 so that nothing is broadcast before it has to be.
+
+Names of JAX: `jax.errors.ConcretizationTypeError`, ``TracerArrayConversionError`` (tried with 0.10.2 and 0.12.0).
 """
 
 from __future__ import annotations
@@ -144,4 +146,4 @@ _UNTRACEABLE: Final[tuple[type[Exception], ...]] = (
     jax.errors.ConcretizationTypeError,  # of which the errors for bool and int are kinds
     jax.errors.TracerArrayConversionError,
 )
-"""What JAX raises where code asks a traced array for its values; tried with 0.10 and 0.12."""
+"""What JAX raises where code asks a traced array for its values."""

@@ -9,23 +9,27 @@ Names of JAX: `jax.typeof`, `jax.lax.pcast`; ``manual_axis_type.varying`` of typ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
 from ..._typing import Array
 
-__all__ = ["vary_alike"]
+__all__ = ["vary", "vary_alike", "varying_axes"]
 
 
 def vary_alike(outputs: Sequence[Array], arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs, varying along every mesh axis along which one of `arrays` does."""
-    wanted = frozenset[str]().union(*map(_varying, arrays))
-    return tuple(_vary(output, wanted - _varying(output)) for output in outputs)
+    wanted = frozenset[str]().union(*(varying_axes(jax.typeof(array)) for array in arrays))
+    return tuple(vary(output, wanted) for output in outputs)
 
 
-def _varying(array: Array) -> frozenset[str]:
-    return frozenset(jax.typeof(array).manual_axis_type.varying)
+def varying_axes(type_: Any) -> frozenset[str]:
+    """Return the mesh axes along which an array of this type varies; none outside ``shard_map``."""
+    return frozenset(type_.manual_axis_type.varying)
 
 
-def _vary(array: Array, names: frozenset[str]) -> Array:
-    return jax.lax.pcast(array, tuple(sorted(names)), to="varying") if names else array
+def vary(array: Array, names: frozenset[str]) -> Array:
+    """Return an array that varies along these mesh axes too."""
+    missing = names - varying_axes(jax.typeof(array))
+    return jax.lax.pcast(array, tuple(sorted(missing)), to="varying") if missing else array

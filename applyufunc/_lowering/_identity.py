@@ -1,4 +1,4 @@
-"""What tells one block runner from another, so that JAX sees the same function again and does not compile it anew.
+"""What tells one block runner from another, so that a compiler sees the same function again and compiles nothing anew.
 
 In: a runner. Out: a hashable value that is equal for runners which do the same, for as long as one of them is held.
 Knows no traces.
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..._blocks import BlockRunner
-from ..._derivatives import RULE_KINDS, BoundKernel, Derivatives, Rule
-from ..._identity import is_plain
-from ..._kernel import Kernel
-from ..._options import Options
+from .._blocks import BlockRunner
+from .._derivatives import RULE_KINDS, BoundKernel, Derivatives, Rule
+from .._identity import is_plain
+from .._kernel import Kernel
+from .._options import Options
 
-__all__ = ["Identified", "identify"]
+__all__ = ["Identified", "identify", "identity_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +48,35 @@ def identify(runner: BlockRunner, derivatives: Derivatives) -> Identified:
     return Identified((*_identity(runner), rules), runner, derivatives)
 
 
+def identity_of(value: Any) -> Any:
+    """Return what tells a value from every other: its text where that says all, else which object it is."""
+    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+        return type(value), repr(value)
+    if isinstance(value, np.generic):
+        return value.dtype, value.tobytes()
+    if type(value) is tuple:
+        return tuple(map(identity_of, value))
+    if isinstance(value, MethodType):  # a new object at each look-up
+        return MethodType, id(value.__func__), id(value.__self__)
+    if type(value) is np.ndarray:  # a new view at each call
+        return np.ndarray, value.__array_interface__["data"][0], value.shape, value.strides, value.dtype
+    return id(value)
+
+
 def _identity(runner: BlockRunner) -> tuple[Any, ...]:
-    constants = tuple((position, _identity_of(value)) for position, value in runner.constants)
+    constants = tuple((position, identity_of(value)) for position, value in runner.constants)
     keywords = tuple((name, _keyword_identity(value)) for name, value in runner.keywords.items())
     sizes = tuple((label, repr(size)) for label, size in runner.output_sizes)
-    return _kernel_identity(runner.kernel), runner.signature, constants, keywords, sizes, runner.dtypes, runner.found
+    dtypes = runner.dtypes, runner.found, runner.filled_dtypes
+    return _kernel_identity(runner.kernel), runner.signature, constants, keywords, sizes, dtypes
 
 
 def _kernel_identity(kernel: Kernel) -> Any:
     """Return the caller's own word for the function, else which object it is, and how it is called."""
-    function = _identity_of(kernel.func) if kernel.token is None else ("token", kernel.token)
+    function = identity_of(kernel.func) if kernel.token is None else ("token", kernel.token)
     arrays = kernel.arrays, kernel.arrays_by_type, kernel.writable, kernel.compute_dtype
-    how = kernel.vectorize, kernel.thread_safe, kernel.threads, kernel.block_bytes
-    return function, kernel.name, arrays, how
+    how = kernel.vectorize, kernel.is_filling, kernel.contiguous, kernel.block_bytes
+    return function, kernel.name, how, arrays, kernel.thread_safe, kernel.threads
 
 
 def _rule_identity(rule: Rule) -> Any:
@@ -77,7 +93,7 @@ def _bound_identity(options: Options) -> Any:
 def _given_identity(given: Any) -> Any:
     """Return what tells a derivative kernel, as an option has it, from every other."""
     if not isinstance(given, BoundKernel):
-        return _identity_of(given)
+        return identity_of(given)
     kernel, signature, options = given._parts
     return _kernel_identity(kernel), signature, _bound_identity(options)
 
@@ -86,22 +102,7 @@ def _keyword_identity(value: Any) -> Any:
     """Return what tells a keyword from every other."""
     if isinstance(value, np.ndarray) and value.dtype.kind != "T":  # whose strings are kept elsewhere
         return _array_identity(value)
-    return _identity_of(value)
-
-
-def _identity_of(value: Any) -> Any:
-    """Return what tells a value from every other: its text where that says all, else which object it is."""
-    if value is None or type(value) in (bool, int, float, complex, str, bytes):
-        return type(value), repr(value)
-    if isinstance(value, np.generic):
-        return value.dtype, value.tobytes()
-    if type(value) is tuple:
-        return tuple(map(_identity_of, value))
-    if isinstance(value, MethodType):  # a new object at each look-up
-        return MethodType, id(value.__func__), id(value.__self__)
-    if type(value) is np.ndarray:  # a new view at each call
-        return np.ndarray, value.__array_interface__["data"][0], value.shape, value.strides, value.dtype
-    return id(value)
+    return identity_of(value)
 
 
 def _array_identity(array: np.ndarray[Any, Any]) -> Any:

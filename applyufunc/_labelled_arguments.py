@@ -1,0 +1,164 @@
+"""What labelled arguments are, and what no call can take of them: kinds, dims and sizes, held against `DimNames`.
+
+In: arguments as the caller gave them. Out: their dims, or a refusal that names the argument, the variable and the dim.
+Runs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from functools import cache
+from itertools import combinations
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ._dim_names import DimNames, listed
+from ._errors import ArgumentError, DimensionError, OptionError
+from ._options import Options, nearest
+
+__all__ = ["Kinds", "check_arguments", "dims_of", "find_kinds", "first_group", "fit_at_sight", "size_conflict"]
+
+_Dims: TypeAlias = tuple[Hashable, ...]
+
+
+class Kinds(NamedTuple):
+    """The classes of xarray's labelled objects."""
+
+    array: type[Any]
+    variable: type[Any]
+    dataset: type[Any]
+    group_by: type[Any]
+    tree: type[Any]
+
+
+def find_kinds(args: Sequence[Any]) -> Kinds | None:
+    """Return the classes if an argument is of one of them; costs next to nothing where xarray is not loaded."""
+    if sys.modules.get("xarray") is None:
+        return None
+    kinds = _import_kinds()
+    return kinds if any(isinstance(arg, kinds) for arg in args) else None
+
+
+def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options: Options) -> None:
+    """Refuse what xarray would take wrongly, and dims that do not fit, which it may see after the kernel has run."""
+    for position, arg in enumerate(args):
+        _check_kind(arg, f"argument {position}", kinds, options)
+    examples = [first_group(arg, kinds) for arg in args]
+    joined = _joined_names([example for example in examples if isinstance(example, kinds.dataset)], options)
+    for position, example in enumerate(examples):
+        for name, dims in _variables(example, kinds, joined):
+            if names.core.intersection(dims) != names.input_sets[position]:
+                what = f"argument {position}" if name is None else f"variable {name!r} of argument {position}"
+                may_lack = name is not None and options.on_missing_core_dim in ("copy", "drop")
+                _refuse_dims(what, dims, position, names, may_lack=may_lack)
+
+
+def fit_at_sight(args: Sequence[Any], kinds: Kinds, names: DimNames) -> bool:
+    """Tell the usual arguments, single variables with the right core dims, that need no closer look."""
+    for arg, own in zip(args, names.input_sets, strict=True):
+        if not isinstance(arg, (kinds.array, kinds.variable)) or names.core.intersection(arg.dims) != own:
+            return False
+    return True
+
+
+def first_group(arg: Any, kinds: Kinds) -> Any:
+    """Return the first group of what is grouped, and anything else as it is."""
+    return next(iter(arg))[1] if isinstance(arg, kinds.group_by) else arg
+
+
+def dims_of(arg: Any, kinds: Kinds, name: Hashable = None) -> _Dims:
+    """Return the dims of an argument, or of the variable `name` of a Dataset; () where there are no labels."""
+    if isinstance(arg, kinds.dataset):
+        return tuple(arg.variables[name].dims) if name in arg.data_vars else ()
+    return tuple(arg.dims) if isinstance(arg, (kinds.array, kinds.variable)) else ()
+
+
+def size_conflict(args: Sequence[Any], kinds: Kinds, names: DimNames) -> str | None:
+    """Say which dim has two sizes that no labels could align, if one has."""
+    sized = {
+        position: arg
+        for position, arg in enumerate(args)
+        if isinstance(arg, (kinds.array, kinds.variable, kinds.dataset))
+    }
+    for (first, one), (second, other) in combinations(sized.items(), 2):
+        for dim in [dim for dim in one.sizes if dim in other.sizes and dim not in names.excluded]:
+            are_indexed = all(dim in getattr(arg, "coords", ()) for arg in (one, other))
+            if one.sizes[dim] != other.sizes[dim] and not are_indexed:
+                kind = "core" if dim in names.core else "loop"
+                return (
+                    f"{kind} dimension {dim!r} is {one.sizes[dim]} in argument {first} and {other.sizes[dim]} in "
+                    f"argument {second}: labelled dimensions do not broadcast"
+                )
+    return None
+
+
+@cache
+def _import_kinds() -> Kinds:
+    import xarray
+    from xarray.core.groupby import GroupBy  # which has no public name
+
+    return Kinds(xarray.DataArray, xarray.Variable, xarray.Dataset, GroupBy, xarray.DataTree)
+
+
+def _check_kind(arg: Any, what: str, kinds: Kinds, options: Options) -> None:
+    """Refuse what xarray does not do as it is asked to."""
+    if isinstance(arg, np.ma.MaskedArray):
+        raise ArgumentError(f"{what} is a masked array, whose mask labelled arrays cannot keep: fill it first")
+    if isinstance(arg, dict):  # which xarray would take for a Dataset
+        raise ArgumentError(f"{what} is a dict: make an xarray.Dataset of it")
+    if not isinstance(arg, kinds.group_by):
+        return
+    if len(arg.groupers) > 1:
+        raise ArgumentError(
+            f"{what} is grouped by {len(arg.groupers)} variables, and xarray.apply_ufunc takes one: use its .map with "
+            f"a function that makes this call"
+        )
+    if options.on_missing_core_dim not in (None, "raise"):
+        raise OptionError(
+            f"on_missing_core_dim={options.on_missing_core_dim!r} is not taken with {what}, a {type(arg).__name__}: "
+            f"xarray drops it on the way to groups"
+        )
+
+
+def _joined_names(datasets: Sequence[Any], options: Options) -> Collection[Hashable]:
+    """Return the names of the variables that a call takes from Datasets."""
+    names = [list(dataset.data_vars) for dataset in datasets] or [[]]
+    if options.dataset_join in ("left", "right"):
+        return names[0 if options.dataset_join == "left" else -1]
+    joined = set(names[0])
+    return joined.intersection(*names) if options.dataset_join == "inner" else joined.union(*names)
+
+
+def _variables(arg: Any, kinds: Kinds, joined: Collection[Hashable]) -> Iterator[tuple[Hashable, _Dims]]:
+    """Yield the names of a Dataset's variables, or None for a single one, with their dims."""
+    if isinstance(arg, kinds.dataset):
+        for name in filter(joined.__contains__, arg.data_vars):
+            yield name, dims_of(arg, kinds, name)
+    elif isinstance(arg, (kinds.array, kinds.variable)):
+        yield None, dims_of(arg, kinds)
+
+
+def _refuse_dims(what: str, dims: _Dims, position: int, names: DimNames, *, may_lack: bool) -> None:
+    """Refuse dims that lack a core dim, or have one of another operand, over which no call could loop."""
+    missing = [dim for dim in names.inputs[position] if dim not in dims]
+    if missing and not may_lack:
+        raise DimensionError(_missing(what, dims, missing[0], names))
+    foreign = [dim for dim in dims if dim in names.core and dim not in names.inputs[position]]
+    if foreign and not missing:
+        owners = [f"argument {place}" for place, own in enumerate(names.inputs) if foreign[0] in own]
+        raise DimensionError(
+            f"{what} has dimension {foreign[0]!r}, a core dimension of {[*owners, 'an output'][0]} but not of argument "
+            f"{position}: a call loops over no core dimension; give it to argument {position} too, or rename it"
+        )
+
+
+def _missing(what: str, dims: _Dims, missing: Hashable, names: DimNames) -> str:
+    """Say what is not there, what is, and what to write."""
+    label = names.label(missing)
+    given = "" if label == missing else f", which dims gives core dimension {label!r}"
+    alike = nearest(str(missing), [dim for dim in dims if isinstance(dim, str)])
+    cure = alike or f"; dims={{{label!r}: ...}} gives it another name"
+    skip = " (on_missing_core_dim='copy' or 'drop' passes over such variables)" if what.startswith("variable") else ""
+    return f"{what} has no dimension {missing!r}{given}; its dimensions: {listed(dims)}{cure}{skip}"

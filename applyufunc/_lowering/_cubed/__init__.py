@@ -1,0 +1,35 @@
+"""Calls on cubed arrays: lazy, one operation of cubed's own for the kernel, on top of its `general_blockwise`.
+
+Implements the functions of `Lowering`: `_arrays` answers the door, `_cuts` decides how the arguments are cut and has
+cubed rechunk them, `_operation` makes cubed's operation of that, `_tasks` is what runs in it, and `_explanation` reads
+from cubed's plan what a call costs. Storage, executors and the limit on memory are cubed's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, traces, untraced
+from ._explanation import explain
+from ._operation import lower
+
+__all__ = [
+    "as_block",
+    "block_kind",
+    "convert",
+    "default_dtype",
+    "explain",
+    "is_lazy",
+    "lend",
+    "lower",
+    "namespace",
+    "narrow",
+    "shape",
+    "traces",
+    "untraced",
+]
+
+
+def lend(args: Sequence[Any]) -> None:
+    """Return nothing: the values are not there yet."""

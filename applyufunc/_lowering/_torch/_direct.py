@@ -1,0 +1,54 @@
+"""The kernel called now, on tensors that hold their values: nothing is copied where they are in the host's memory.
+
+In: a block runner, and arrays. Out: tensors that share memory with no argument, and whose memory is in C order.
+Knows no gradients and no graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..._blocks import BlockRunner
+from ..._typing import Array
+from ._host import from_numpy, to_numpy
+
+__all__ = ["as_tensors", "call_directly", "device_of"]
+
+
+def call_directly(runner: BlockRunner, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the outputs of a kernel on the whole arrays, on their device."""
+    if runner.kernel.arrays == "numpy":
+        device = device_of(arrays)
+        outputs = runner(*map(to_numpy, arrays))
+        return tuple(from_numpy(output, device, f"output {n}") for n, output in enumerate(outputs))
+    given = [tensor.detach() for tensor in as_tensors(arrays)]
+    places = {_place(tensor) for tensor in given}
+    return tuple(_owned(output.detach(), places) for output in runner(*given))
+
+
+def device_of(arrays: Sequence[Array]) -> torch.device:
+    """Return the device of the arguments; those without dims follow the others."""
+    devices = [(array.ndim == 0, array.device) for array in arrays if isinstance(array, torch.Tensor)]
+    return min(devices, key=lambda pair: pair[0])[1]
+
+
+def as_tensors(arrays: Sequence[Array]) -> list[Array]:
+    """Return NumPy's arrays, which may be read-only, as tensors of their own, and all else as it is."""
+    device = device_of(arrays)
+    return [
+        from_numpy(array.copy(), device, "argument") if isinstance(array, np.ndarray) else array for array in arrays
+    ]
+
+
+def _owned(output: Array, places: set[int]) -> Array:
+    """Return an output in C order and in memory that is no argument's, as a view of one is."""
+    is_borrowed = _place(output) in places
+    return output.clone(memory_format=torch.contiguous_format) if is_borrowed else output.contiguous()
+
+
+def _place(tensor: Array) -> int:
+    """Return where the memory of a tensor begins, whatever part of it the tensor shows."""
+    return tensor.untyped_storage().data_ptr()  # type: ignore[no-any-return]
