@@ -12,30 +12,31 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, repeat, starmap
+from itertools import starmap
 from typing import Any, Final
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_jax_array, is_torch_array
+from array_api_compat import device, is_jax_array, is_torch_array
 
-from ._casting import astype, family, numpy_dtype
+from ._arguments import arrange, count_items, is_constant, library_of, walk_all
+from ._casting import family, numpy_dtype
 from ._compiled import advice_for, is_numba
-from ._compute_dtype import dtype_for_kernel, dtype_of_results
+from ._compute_dtype import dtype_of_results
 from ._errors import ApplyUfuncError, OutputShapeError, UnknownDTypeError, UnknownSizeError
 from ._expectation import Expectation
 from ._items import Column, collect_items
 from ._kernel import Kernel
 from ._option_values import OutputSizes, UpTo
-from ._ownership import copy_of, own
+from ._ownership import own
 from ._plan import Operand, Plan, make_plan, shape_text
-from ._results import broadcast_to, cast_output, check_batch, check_items, empty_outputs
+from ._results import cast_output, check_batch, check_items, empty_outputs
 from ._returned import kind_text
 from ._signature import CoreDim, Signature
-from ._slices import Cut, assemble, cut_loop, slice_of, slice_sizes
+from ._slices import Cut, assemble, cut_loop, slice_of, slice_sizes, within
 from ._threads import SharedItems, collect_in_threads
 from ._typing import Array, DType, Keywords, Namespace, Shape
 
-__all__ = ["BlockRunner", "Selection", "add_note", "input_shapes", "is_constant", "location_text", "read_only"]
+__all__ = ["BlockRunner", "Selection", "add_note", "input_shapes", "location_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class BlockRunner:
             shapes = tuple(part.shape for part in parts)
             if shapes not in known:
                 known[shapes] = runner.expectation(parts)
-            yield cut, runner._run_whole(parts, _within(location, cut), known[shapes])
+            yield cut, runner._run_whole(parts, within(location, cut), known[shapes])
 
     def expectation(self, blocks: Sequence[Array]) -> Expectation:
         """Return what the outputs for such blocks have to be."""
@@ -163,7 +164,7 @@ class BlockRunner:
             outputs = self._run_compiled(args, expected)
             if outputs is not None:
                 return self._finish(outputs, blocks, expected)
-            waiting = _share(_walk_all(_arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
+            waiting = _share(walk_all(arrange(args, plan, self.kernel), plan, self.kernel), plan, self.kernel)
             returned = self._run_on_items(waiting, expected)
             waiting = None
             return self._finish(check_items(returned, expected), blocks, expected)
@@ -187,7 +188,7 @@ class BlockRunner:
 
     def _call_on_batch(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...]:
         """Return the outputs of one call; what was arranged for it is gone then, so that only the outputs are left."""
-        return check_batch(self.function(expected)(*_arrange(args, expected.plan, self.kernel)), expected)
+        return check_batch(self.function(expected)(*arrange(args, expected.plan, self.kernel)), expected)
 
     def _run_compiled(self, args: Sequence[Any], expected: Expectation) -> tuple[Array, ...] | None:
         """Return the outputs of a compiled loop; None where there is none, or where it failed."""
@@ -195,7 +196,7 @@ class BlockRunner:
             return None
         from ._compiled_loop import run_compiled  # imports Numba
 
-        arranged = _arrange(args, expected.plan, self.kernel)
+        arranged = arrange(args, expected.plan, self.kernel)
         with self.kernel.guard():
             return run_compiled(self.kernel, arranged, self.keywords, expected)
 
@@ -207,7 +208,7 @@ class BlockRunner:
                 return collect_in_threads(function, items, expected)
             returned = map(function, *items) if items else starmap(function, [()])
             call = (function, items[0]) if len(items) == 1 else None
-            return collect_items(returned, expected, _n_items(expected.plan), call)
+            return collect_items(returned, expected, count_items(expected.plan), call)
 
     def _finish(self, outputs: tuple[Array, ...], blocks: Sequence[Array], expected: Expectation) -> tuple[Array, ...]:
         """Return outputs of dtypes that nobody declared as if the kernel had computed in those of the blocks."""
@@ -252,11 +253,6 @@ class BlockRunner:
         return dtype if compute is None or family(compute) != family(dtype) else compute
 
 
-def is_constant(arg: object) -> bool:
-    """Tell whether an argument reaches the kernel as it is: a Python scalar, or None."""
-    return arg is None or type(arg) in (bool, int, float, complex)
-
-
 def input_shapes(
     args: Sequence[Any], signature: Signature, shape_of: Callable[[Array], Shape] | None = None
 ) -> tuple[Shape | None, ...]:
@@ -279,24 +275,6 @@ def add_note(error: Exception, note: str) -> None:
             error.add_note(note)
 
 
-def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a view that refuses writing."""
-    if isinstance(array, np.ma.MaskedArray):
-        return _read_only_masked(array)  # type: ignore[no-any-return]
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _within(location: Sequence[slice], cut: Cut) -> Sequence[slice]:
-    """Return which part of the whole loop a slice is of the block that is at `location`."""
-    if len(location) < len(cut):
-        return cut
-    starts = [part.start for part in location]
-    inner = zip(starts, cut, strict=False)  # what comes after the loop dims are core dims in pieces
-    return (*(slice(start + part.start, start + part.stop) for start, part in inner), *location[len(cut) :])
-
-
 def _shape(array: Array) -> Shape:
     return tuple(array.shape)
 
@@ -312,11 +290,7 @@ def _constant_shape(arg: object, dims: Sequence[CoreDim]) -> Shape | None:
 
 def _namespace(blocks: Sequence[Array], kernel: Kernel) -> Namespace:
     """Return the library in which the outputs are: NumPy, or that of the blocks."""
-    return np if kernel.arrays == "numpy" or not blocks else _library(blocks)
-
-
-def _library(blocks: Sequence[Array]) -> Namespace:
-    return np if all(isinstance(block, np.ndarray | np.generic) for block in blocks) else array_namespace(*blocks)
+    return np if kernel.arrays == "numpy" or not blocks else library_of(blocks)
 
 
 def _expectation(runner: BlockRunner, plan: Plan, blocks: Sequence[Array]) -> Expectation:
@@ -342,124 +316,16 @@ def _is_thin(operand: Operand, axis: int) -> bool:
     return operand.n_loop < -axis or operand.loop_shape[axis] == 1
 
 
-def _arrange(args: Sequence[Any], plan: Plan, kernel: Kernel) -> list[Any]:
-    """Return the arguments as the kernel sees them: equal loop rank, ``|1`` dims stretched, read-only or private."""
-    sizes = {label: size or 0 for label, size in plan.sizes}  # all are known where blocks are
-    return [
-        arg if operand is None or is_constant(arg) else _protect(_align(arg, operand, dims, plan.n_loop, sizes), kernel)
-        for arg, operand, dims in zip(_computable(args, kernel), plan.inputs, plan.signature.inputs, strict=True)
-    ]
-
-
-def _computable(args: Sequence[Any], kernel: Kernel) -> Sequence[Any]:
-    """Return the arguments in the dtype that the kernel computes in."""
-    compute = kernel.compute_dtype
-    if compute is None:
-        return args
-    return [
-        arg if is_constant(arg) else _in_dtype(arg, dtype_for_kernel(arg.dtype, compute, f"argument {position}"))
-        for position, arg in enumerate(args)
-    ]
-
-
-def _in_dtype(array: Array, dtype: np.dtype[Any] | None) -> Array:
-    return array if dtype is None else astype(array, dtype, _library([array]))
-
-
 def _back(output: Array, own: Sequence[DType], compute: np.dtype[Any], what: str, expected: Expectation) -> Array:
     dtype = dtype_of_results(output.dtype, own, compute, what)
     return output if dtype is None else cast_output(output, dtype, what, expected)
-
-
-def _align(array: Array, operand: Operand, dims: Sequence[CoreDim], n_loop: int, sizes: Mapping[str, int]) -> Array:
-    """Return a view with `n_loop` loop dims, and ``|1`` dims stretched."""
-    if operand.n_loop < n_loop:
-        array = array[(None,) * (n_loop - operand.n_loop) + (...,)]
-    if any(dim.stretches for dim in dims):
-        array = _stretch(array, (*array.shape[:n_loop], *(sizes[dim.label] for dim in dims)))
-    return array
-
-
-def _stretch(array: Array, shape: tuple[int, ...]) -> Array:
-    if array.shape == shape:
-        return array
-    return broadcast_to(array, shape, _library([array]))
-
-
-def _protect(array: Array, kernel: Kernel) -> Array:
-    """Return a NumPy array that the kernel cannot harm; other libraries' arrays only where it asked to write."""
-    if kernel.writable:
-        return array if kernel.vectorize else copy_of(array)  # the loop copies each item
-    if not isinstance(array, np.ndarray):
-        return array
-    if kernel.gets_copies:
-        return array.copy()
-    return read_only(array if kernel.vectorize or not kernel.needs_contiguous else _contiguous(array))
-
-
-def _contiguous(array: Any) -> Any:
-    """Return an item, or a whole array, in C order; what is so already is passed on."""
-    if not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned):
-        return array
-    return read_only(array.copy())
-
-
-def _read_only_masked(array: Any) -> Any:
-    """Return a masked view whose data refuse writing, and whose mask is its own."""
-    data, mask = np.ma.getdata(array).view(), np.ma.getmask(array)
-    view = np.ma.MaskedArray(data, mask, copy=False, fill_value=array.fill_value, hard_mask=array.hardmask)
-    view.flags.writeable = False
-    view.unshare_mask()
-    return view
-
-
-def _walk_all(args: Sequence[Any], plan: Plan, kernel: Kernel) -> list[Iterator[Any]]:
-    """Return an iterator over the items of each argument, core dims only."""
-    loop_shape, n_items = tuple(size or 0 for size in plan.loop_shape), _n_items(plan)
-    return [repeat(arg, n_items) if is_constant(arg) else _walk(arg, loop_shape, n_items, kernel) for arg in args]
 
 
 def _share(items: list[Iterator[Any]], plan: Plan, kernel: Kernel) -> list[Iterator[Any]] | SharedItems:
     """Return the items as they are taken: by the one thread that there is, or by several."""
     if kernel.threads == 1 or not items:
         return items
-    return SharedItems(zip(*items, strict=False), _n_items(plan), kernel.threads)
-
-
-def _n_items(plan: Plan) -> int:
-    return math.prod(size or 0 for size in plan.loop_shape)
-
-
-def _walk(array: Array, loop_shape: tuple[int, ...], n_items: int, kernel: Kernel) -> Iterator[Any]:
-    """Return an iterator over the items of one argument; NumPy's are scalars where there are no core dims."""
-    n_loop, is_numpy = len(loop_shape), isinstance(array, np.ndarray)
-    items: Iterator[Any]
-    if all(size == 1 for size in array.shape[:n_loop]):
-        first = (0,) * n_loop
-        items = repeat(array[first if is_numpy else (*first, ...)], n_items)
-    else:
-        stretched = _stretch(array, (*loop_shape, *array.shape[n_loop:]))
-        items = _walk_rows(stretched, n_loop) if is_numpy else (stretched[(*i, ...)] for i in np.ndindex(loop_shape))
-    if kernel.writable:
-        return map(copy_of, items)
-    return map(_contiguous, items) if kernel.needs_contiguous else items
-
-
-def _walk_rows(array: np.ndarray[Any, Any], n_loop: int) -> Iterator[Any]:
-    if n_loop == 1:
-        return iter(array)
-    rows = _flat_rows(array, n_loop)
-    return chain.from_iterable(_walk_rows(row, n_loop - 1) for row in array) if rows is None else iter(rows)
-
-
-def _flat_rows(array: np.ndarray[Any, Any], n_loop: int) -> np.ndarray[Any, Any] | None:
-    """Return a view with one loop dim in place of several; None where there is none."""
-    if type(array) is not np.ndarray:
-        return None
-    try:
-        return array.reshape((-1, *array.shape[n_loop:]), copy=False)
-    except ValueError:
-        return None
+    return SharedItems(zip(*items, strict=False), count_items(plan), kernel.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,12 +364,12 @@ class _Situation:
         if self.waiting is None or self.expected is None or not self.expected.plan.n_loop:
             return ""
         n_left = self.waiting.n_left if isinstance(self.waiting, SharedItems) else sum(1 for _ in self.waiting[0])
-        item = self.expected.item_text(_n_items(self.expected.plan) - 1 - n_left)
+        item = self.expected.item_text(count_items(self.expected.plan) - 1 - n_left)
         return f" (item {item} of the block)" if self.location else f" (item {item})"
 
 
 def _seen(runner: BlockRunner, args: Sequence[Any], plan: Plan) -> Iterator[str]:
-    """Return each argument as the kernel sees it: see `_arrange` and `_walk_all`."""
+    """Return each argument as the kernel sees it: see `arrange` and `walk_all`."""
     sizes = dict(plan.sizes)
     for arg, operand, dims in zip(args, plan.inputs, plan.signature.inputs, strict=True):
         if is_constant(arg) or operand is None:

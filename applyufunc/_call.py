@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ._blocks import BlockRunner, input_shapes, is_constant
+from ._arguments import is_constant
+from ._blocks import BlockRunner, input_shapes
 from ._casting import numpy_dtype
 from ._compute_dtype import dtype_for_kernel
 from ._dtypes import InputDType, declared_dtypes, discovered_dtypes

@@ -16,7 +16,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ._blocks import BlockRunner, is_constant
+from ._arguments import is_constant
+from ._blocks import BlockRunner
 from ._call import Lowering
 from ._errors import ApplyUfuncError
 from ._evaluate import Prepared, prepare, unbox

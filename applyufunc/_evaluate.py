@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ._arguments import is_constant
 from ._axes import CoreAxes, find_core_axes, from_core_last, to_core_last
-from ._blocks import is_constant
 from ._call import Call, Lowering, make_call
 from ._errors import ArgumentError
 from ._kernel import Kernel

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ._absent_dims import Fitted, leave_out
-from ._blocks import is_constant
+from ._arguments import is_constant
 from ._dim_names import DimNames, name_dims
 from ._errors import ArgumentError, DimensionError, OptionError
 from ._evaluate import check_number

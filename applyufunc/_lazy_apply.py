@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, overload
 import array_api_compat
 import numpy as np
 
-from ._blocks import is_constant
+from ._arguments import is_constant
 from ._errors import ArgumentError, DimensionError, OptionError, UnknownSizeError
 from ._evaluate import evaluate
 from ._kernel import function_name, make_kernel

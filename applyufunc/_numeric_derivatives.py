@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from ._blocks import BlockRunner, add_note, input_shapes, is_constant
+from ._arguments import is_constant
+from ._blocks import BlockRunner, add_note, input_shapes
 from ._errors import OutputDTypeError
 from ._plan import make_plan
 

@@ -19,7 +19,7 @@ from ._errors import OutputDTypeError, OutputShapeError
 from ._plan import Operand, Plan
 from ._typing import Array, Namespace, Shape
 
-__all__ = ["Cut", "assemble", "count_slices", "cut_loop", "slice_of", "slice_sizes"]
+__all__ = ["Cut", "assemble", "count_slices", "cut_loop", "slice_of", "slice_sizes", "within"]
 
 Cut: TypeAlias = tuple[slice, ...]
 """A part of each loop dim, from the left."""
@@ -66,6 +66,15 @@ def slice_of(block: Array, operand: Operand, cut: Cut) -> Array:
     own = cut[len(cut) - operand.n_loop :]
     index = (slice(None) if size == 1 else part for size, part in zip(operand.loop_shape, own, strict=True))
     return block[(*index, ...)]
+
+
+def within(location: Sequence[slice], cut: Cut) -> Sequence[slice]:
+    """Return which part of the whole loop a slice is of the block that is at `location`."""
+    if len(location) < len(cut):
+        return cut
+    starts = [part.start for part in location]
+    inner = zip(starts, cut, strict=False)  # what comes after the loop dims are core dims in pieces
+    return (*(slice(start + part.start, start + part.stop) for start, part in inner), *location[len(cut) :])
 
 
 def assemble(parts: Iterable[tuple[Cut, tuple[Array, ...]]], plan: Plan, xp: Namespace) -> tuple[Array, ...]:

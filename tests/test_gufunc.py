@@ -186,7 +186,10 @@ def test_an_object_over_a_ufunc_is_no_method():
 
 
 def test_options_are_checked_when_they_are_bound():
-    assert refusal(OptionError, au.gufunc, "(n)->()", vectorize="yes") == "vectorize takes True or False, got 'yes'"
+    assert (
+        refusal(OptionError, au.gufunc, "(n)->()", vectorize="yes")
+        == "vectorize takes True, False or 'numba', got 'yes'"
+    )
     assert refusal(OptionError, au.gufunc, "(n)->()", scale=2).startswith(
         "'scale' is no option; keywords of the kernel go"
     )

@@ -16,7 +16,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from .._blocks import BlockRunner, add_note, input_shapes, is_constant
+from .._arguments import is_constant
+from .._blocks import BlockRunner, add_note, input_shapes
 from .._call import input_dtype
 from .._casting import numpy_dtype
 from .._dtypes import InputDType, declared_dtypes

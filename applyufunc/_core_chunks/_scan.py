@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._blocks import read_only
+from .._arguments import read_only
 from .._errors import OptionError
 from .._option_values import CoreChunksRule, SizeRule
 from .._signature import CoreDim, Signature

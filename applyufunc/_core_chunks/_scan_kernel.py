@@ -16,7 +16,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .._blocks import BlockRunner, add_note, input_shapes, is_constant
+from .._arguments import is_constant
+from .._blocks import BlockRunner, add_note, input_shapes
 from .._casting import numpy_dtype
 from .._errors import OutputDTypeError, OutputShapeError
 from .._identity import IdentityMap

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import array_api_compat
 import numpy as np
 
-from .._blocks import is_constant, read_only
+from .._arguments import is_constant, read_only
 from .._call import Lowering
 from .._casting import is_array, numpy_dtype
 from .._errors import ArgumentError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import array_api_compat
 import numpy as np
 
-from .._blocks import is_constant
+from .._arguments import is_constant
 from .._call import Call
 from .._casting import is_array, numpy_dtype
 from .._errors import ArgumentError, OptionError, OutputDTypeError

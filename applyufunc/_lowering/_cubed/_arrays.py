@@ -15,7 +15,7 @@ import numpy as np
 import zarr.dtype
 from cubed.backend_array_api import numpy_array_to_backend_array
 
-from ..._blocks import is_constant
+from ..._arguments import is_constant
 from ..._errors import ArgumentError
 from ..._kernel import Kernel
 from ..._options import Options

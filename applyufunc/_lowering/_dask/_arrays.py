@@ -14,7 +14,7 @@ from typing import Any, cast
 import array_api_compat
 import numpy as np
 
-from ..._blocks import is_constant
+from ..._arguments import is_constant
 from ..._errors import ArgumentError
 from ..._kernel import Kernel
 from ..._options import Options

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..._blocks import read_only
+from ..._arguments import read_only
 from ..._call import Call
 from ..._typing import Array, Keywords
 

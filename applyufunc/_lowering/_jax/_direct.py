@@ -20,7 +20,8 @@ import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from jax.sharding import SingleDeviceSharding
 
-from ..._blocks import BlockRunner, is_constant
+from ..._arguments import is_constant
+from ..._blocks import BlockRunner
 from ..._call import Call, Lent
 from ..._casting import cast
 from ..._errors import ArgumentError, OutputDTypeError

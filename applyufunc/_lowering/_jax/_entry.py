@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._blocks import is_constant
+from ..._arguments import is_constant
 from ..._errors import ArgumentError
 from ..._kernel import Kernel
 from ..._options import Options

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._blocks import BlockRunner, is_constant
+from ..._arguments import is_constant
+from ..._blocks import BlockRunner
 from ..._expectation import Expectation
 from ..._results import check_batch
 from ..._slices import Cut

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..._blocks import is_constant
+from ..._arguments import is_constant
 from ..._casting import numpy_dtype
 from ..._errors import ArgumentError, TransferError
 from ..._kernel import Kernel
