@@ -189,7 +189,7 @@ class Torch(Backend):
 class TorchCompile(Torch):
     """PyTorch inside `torch.compile`, in one graph of operators."""
 
-    examples = 10
+    examples = 5
     lazy = True
     compiles = True
 
