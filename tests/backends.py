@@ -374,7 +374,7 @@ class TorchCompile(Torch):
     """PyTorch inside `torch.compile`, in one graph of operators."""
 
     title = "PyTorch, `compile`"
-    examples = 10
+    examples = 5
     lazy = True
     compiles = True
     takes_unknown_sizes = False

@@ -360,6 +360,7 @@ def test_lazy_apply_under_vmap_calls_for_each_item_in_one_batch():
 # Two copies of the package
 
 
+@pytest.mark.once
 def test_two_copies_live_in_one_process(tmp_path):
     shutil.copytree(Path(au.__file__).parent, tmp_path / "vendoring" / "applyufunc")
     (tmp_path / "vendoring" / "__init__.py").touch()

@@ -280,6 +280,7 @@ def test_refusals_keep_their_class_and_their_words(what):
         compiled(call)(X)
 
 
+@pytest.mark.once
 def test_without_fullgraph_a_refused_call_leaves_the_graph_and_runs():
     unique = lambda x: au.lazy_apply(np.unique, x % 2, shape=(None,), as_numpy=True) + 1
     assert torch.compile(unique, backend="eager")(X).tolist() == [1, 2]
