@@ -1,4 +1,7 @@
-"""Apply a function on small arrays to large ones, by a gufunc signature, on NumPy, Dask, JAX and array-API arrays."""
+"""Apply a function on small arrays to large ones, by a gufunc signature.
+
+On arrays of NumPy, Dask, cubed, JAX, PyTorch, sparse and other array-API libraries, and on xarray objects.
+"""
 
 from __future__ import annotations
 
