@@ -106,8 +106,9 @@ def _check_kind(arg: Any, what: str, kinds: Kinds, options: Options) -> None:
     """Refuse what xarray does not do as it is asked to."""
     if isinstance(arg, np.ma.MaskedArray):
         raise ArgumentError(f"{what} is a masked array, whose mask labelled arrays cannot keep: fill it first")
-    if isinstance(arg, dict):  # which xarray would take for a Dataset
-        raise ArgumentError(f"{what} is a dict: make an xarray.Dataset of it")
+    if not isinstance(arg, kinds) and hasattr(arg, "keys"):  # which xarray would take for a Dataset
+        cure = "an xarray.Dataset of it" if isinstance(arg, dict) else "an xarray.DataArray of it, or a NumPy array"
+        raise ArgumentError(f"{what} is a {type(arg).__name__}: make {cure}")
     if not isinstance(arg, kinds.group_by):
         return
     if len(arg.groupers) > 1:

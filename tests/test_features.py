@@ -231,10 +231,16 @@ def test_a_kernels_derivative_is_a_kernel(way):
     np.testing.assert_array_equal(transforms[way](gradient)(X.astype("f4")), 2 * X)
 
 
-@pytest.mark.covers("derivatives", "torch")
-def test_the_same_derivative_serves_pytorch():
+@pytest.mark.covers("derivatives", "torch", "torch-compile", "torch-vmap")
+@pytest.mark.parametrize("way", ["torch", "torch-compile", "torch-vmap"])
+def test_the_same_derivative_serves_pytorch(way):
     torch = pytest.importorskip("torch")
     squares = au.gufunc("(n)->()", jac=lambda x: 2 * x, output_dtypes=float)(lambda x: (x**2).sum(axis=-1))
+    transforms = {
+        "torch": lambda f: f,
+        "torch-compile": lambda f: torch.compile(f, fullgraph=True, backend="aot_eager"),
+        "torch-vmap": torch.vmap,
+    }
     x = torch.tensor(X, requires_grad=True)
-    squares(x).sum().backward()
+    transforms[way](squares)(x).sum().backward()
     np.testing.assert_array_equal(x.grad.numpy(), 2 * X)

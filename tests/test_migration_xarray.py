@@ -187,6 +187,10 @@ def test_dicts_are_no_datasets(x):
     assert type(xr.apply_ufunc(np.add, x, {"a": x})) is xr.Dataset
     with pytest.raises(au.ArgumentError, match=r"argument 1 is a dict: make an xarray\.Dataset"):
         au.apply_ufunc(np.add, "(),()->()", x, {"a": x})
+    series = x.to_series()
+    assert type(xr.apply_ufunc(np.add, x, series)) is xr.Dataset
+    with pytest.raises(au.ArgumentError, match=r"argument 1 is a Series: make an xarray\.DataArray"):
+        au.apply_ufunc(np.add, "(),()->()", x, series)
 
 
 @difference("dims-of-no-argument")
