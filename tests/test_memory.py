@@ -58,6 +58,27 @@ def strict_arrays():
     return lambda: function(x)
 
 
+def torch_eager():
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(X)
+    function = au.gufunc("(n)->()", output_dtypes=float)(row_sum)
+    return lambda: function(x)
+
+
+def torch_vmap():
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(X)
+    function = au.gufunc("(n)->()", output_dtypes=float)(row_sum)
+    return lambda: torch.vmap(function)(x)
+
+
+def xarray_labelled():
+    xarray = pytest.importorskip("xarray")
+    x = xarray.DataArray(X, dims=("row", "n"))
+    function = au.gufunc("(n)->()", output_dtypes=float)(row_sum)
+    return lambda: function(x)
+
+
 def dask_graph():
     da = pytest.importorskip("dask.array")
     x = da.from_array(X, chunks=(2, 3))
@@ -105,28 +126,27 @@ def jax_refusal():
 
 CALLS = {
     "NumPy, direct": (numpy_direct, 100_000),
-    "NumPy, unbound": (numpy_unbound, 3000),
-    "NumPy, items": (numpy_loop, 3000),
-    "NumPy, items in threads": (numpy_threads, 300),
-    "NumPy, slices": (numpy_slices, 1000),
-    "NumPy, refused": (numpy_refusal, 1000),
-    "array-api-strict": (strict_arrays, 1000),
-    "Dask, built": (dask_graph, 200),
+    "NumPy, unbound": (numpy_unbound, 600),
+    "NumPy, items": (numpy_loop, 600),
+    "NumPy, items in threads": (numpy_threads, 200),
+    "NumPy, slices": (numpy_slices, 400),
+    "NumPy, refused": (numpy_refusal, 600),
+    "array-api-strict": (strict_arrays, 300),
+    "PyTorch, eager": (torch_eager, 200),
+    "PyTorch, vmap": (torch_vmap, 150),
+    "xarray": (xarray_labelled, 200),
+    "Dask, built": (dask_graph, 150),
     "Dask, computed": (dask_values, 100),
-    "JAX, eager": (jax_eager, 3000),
-    "JAX, vmap": (jax_vmap, 200),
-    "JAX, jit": (lambda: jax_jit("ffi"), 3000),
-    "JAX, pure_callback": (lambda: jax_jit("pure_callback"), 1000),
-    "JAX, refused": (jax_refusal, 200),
+    "JAX, eager": (jax_eager, 300),
+    "JAX, vmap": (jax_vmap, 150),
+    "JAX, jit": (lambda: jax_jit("ffi"), 1000),
+    "JAX, pure_callback": (lambda: jax_jit("pure_callback"), 300),
+    "JAX, refused": (jax_refusal, 100),
 }
 
-SLACK = 300  # objects: what the interpreter, and the libraries, keep for once
 
-
-def n_kept(call, n_calls):
+def kept_by(call, n_calls):
     """Return how many more objects are alive after some calls than before."""
-    for _ in range(50):  # which fill caches
-        call()
     gc.collect()
     before = sys.getallocatedblocks()
     for _ in range(n_calls):
@@ -139,10 +159,11 @@ def n_kept(call, n_calls):
 @pytest.mark.parametrize("case", CALLS)
 def test_calls_keep_nothing_alive(case):
     make, n_calls = CALLS[case]
-    kept = [n_kept(make(), n_calls)]
-    if kept[0] > SLACK:  # once more, in case something else was at work
-        kept.append(n_kept(make(), n_calls))
-    assert min(kept) <= SLACK
+    call = make()
+    kept_by(call, n_calls // 2)  # which fills caches
+    limit = n_calls / 2  # objects: fewer than there are where every call leaves one
+    # Again, where something else was at work, such as a cache that grew by a step.
+    assert any(kept_by(call, n_calls) <= limit for _ in range(5))
 
 
 def test_caches_are_bounded_whatever_they_are_keyed_by():
@@ -153,7 +174,7 @@ def test_caches_are_bounded_whatever_they_are_keyed_by():
             function(np.ones((2, 1 + n % 600)))
 
     call_on_many_shapes()
-    for _ in range(20):
+    for _ in range(3):
         call_on_many_shapes()
     assert len(function._direct._recipes) <= 256
 
