@@ -167,9 +167,10 @@ def _read(signature: object, func: object, args: Sequence[Any], keywords: Mappin
             f"the function comes first and the signature second, got {type(func).__name__} in place of the function"
         )
     if "input_core_dims" in keywords or "output_core_dims" in keywords:
-        n_args = len(args) + (signature is not None and not isinstance(signature, (str, Signature)))
-        inputs = _written(keywords.get("input_core_dims") or [()] * n_args)
-        written = f"{inputs}->{_written(keywords.get('output_core_dims') or [()])}"
+        given, _, returned = str(signature).partition("->") if isinstance(signature, (str, Signature)) else ("", "", "")
+        n_args = len(args) + (signature is not None)  # where an array stands in its place
+        inputs = _written(keywords.get("input_core_dims") or ()) or given or _written([()] * n_args)
+        written = f"{inputs}->{_written(keywords.get('output_core_dims') or ()) or returned or '()'}"
         raise OptionError(
             f"input_core_dims= and output_core_dims= are not taken: write the signature {written!r} after the function"
         )

@@ -311,7 +311,7 @@ def _reason(error: Exception) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in ")]
     if "readonly array" in text and "setitem" in text:
         return "it writes into an argument; pass writable=True"
-    return f"{lines[0] if lines else type(error).__name__}; {_CURE}"
+    return f"{lines[0].rstrip(' :') if lines else type(error).__name__}; {_CURE}"
 
 
 def _forget_lock() -> None:

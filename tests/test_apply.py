@@ -222,6 +222,7 @@ class TestKeywords:
         assert call(ROWS, ROWS, **both) == message.format("(n),(n)->(n)")
         assert call(ROWS, ROWS, input_core_dims=[["n"], []]) == message.format("(n),()->()")
         assert call(ROWS, ROWS, output_core_dims=[["n"], []]) == message.format("(),()->(n),()")
+        assert call("(n),(n)->()", ROWS, ROWS, output_core_dims=[["n"]]) == message.format("(n),(n)->(n)")
 
     def test_an_array_in_the_signatures_place_is_refused(self):
         assert refusal(au.SignatureError, au.apply_ufunc, np.cross, ROWS, ROWS) == (
