@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -24,7 +24,15 @@ from ._evaluate import check_number
 from ._explain import explain_call
 from ._explanation import Explanation
 from ._kernel import Kernel
-from ._labelled_arguments import Kinds, check_arguments, find_kinds, fit_at_sight, size_conflict
+from ._labelled_arguments import (
+    Kinds,
+    as_no_mapping,
+    check_arguments,
+    find_kinds,
+    fit_at_sight,
+    size_conflict,
+    unknown_size,
+)
 from ._labelled_results import finish, with_names
 from ._options import Options
 from ._plan import shape_text
@@ -123,6 +131,10 @@ class _LabelledCall:
 
     def fit(self, *args: Any) -> Fitted:
         """Return the arguments as xarray takes them; refuse what does not fit."""
+        args = tuple(map(as_no_mapping, args, repeat(self.kinds)))
+        unknown = unknown_size(args, self.kinds, self.names)
+        if unknown is not None:
+            raise DimensionError(unknown)
         if not self.names.may_be_absent and fit_at_sight(args, self.kinds, self.names):
             return Fitted(args, self.names)
         fitted = leave_out(args, self.kinds, self.names, self.signature)
