@@ -302,6 +302,25 @@ def test_variables_of_datasets_are_joined_as_xarray_joins_them(field):
         xr.testing.assert_identical(call(**options), xr.apply_ufunc(np.subtract, one, two, **options))
 
 
+@pytest.mark.parametrize("fill_value", [1.5, np.nan, 2])
+def test_a_fill_value_has_the_core_dims_of_the_variable_that_it_stands_for(field, fill_value):
+    field = field.astype("float32")
+    one, two = xr.Dataset({"a": field, "b": field}), xr.Dataset({"b": field, "c": field.isel(time=slice(3))})
+    shapes = []
+
+    def difference(x, y):
+        shapes.append((x.shape[-1], y.shape[-1]))
+        return (x - y).sum(axis=-1)
+
+    options = {"dataset_join": "outer", "dataset_fill_value": fill_value, "join": "inner"}
+    result = au.apply_ufunc(difference, "(time),(time)->()", one, two, **options)
+    native = lambda x, y: (x - y).sum(axis=-1)
+    expected = xr.apply_ufunc(native, one, two, input_core_dims=[["time"], ["time"]], **options)
+    xr.testing.assert_identical(result, expected)
+    assert [variable.dtype for variable in result.values()] == [variable.dtype for variable in expected.values()]
+    assert shapes == [(shape, shape) for shape, _ in shapes]
+
+
 def test_variables_that_are_joined_away_need_no_core_dim(field):
     one, two = xr.Dataset({"a": field, "b": 1.0}), xr.Dataset({"a": field})
     result = au.apply_ufunc(dot, "(time),(time)->()", one, two, dataset_join="inner")
