@@ -8,10 +8,10 @@ core dims last, whatever library they are of.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -24,7 +24,15 @@ from ._evaluate import check_number
 from ._explain import explain_call
 from ._explanation import Explanation
 from ._kernel import Kernel
-from ._labelled_arguments import Kinds, check_arguments, find_kinds, fit_at_sight, size_conflict
+from ._labelled_arguments import (
+    Kinds,
+    as_no_mapping,
+    check_arguments,
+    find_kinds,
+    fit_at_sight,
+    size_conflict,
+    unknown_size,
+)
 from ._labelled_results import finish, with_names
 from ._options import Options
 from ._plan import shape_text
@@ -123,6 +131,10 @@ class _LabelledCall:
 
     def fit(self, *args: Any) -> Fitted:
         """Return the arguments as xarray takes them; refuse what does not fit."""
+        args = tuple(map(as_no_mapping, args, repeat(self.kinds)))
+        unknown = unknown_size(args, self.kinds, self.names)
+        if unknown is not None:
+            raise DimensionError(unknown)
         if not self.names.may_be_absent and fit_at_sight(args, self.kinds, self.names):
             return Fitted(args, self.names)
         fitted = leave_out(args, self.kinds, self.names, self.signature)
@@ -171,6 +183,7 @@ class _OnArrays:
     def __call__(self, *arrays: Any) -> Any:
         self.is_called = True
         signature, fitted = self.call.signature, self.fitted
+        arrays = _with_core_dims(arrays, fitted, self.call.kinds)
         if self.plain:
             _check_loops(arrays, self.plain, [len(dims) for dims in fitted.names.inputs])
         arrays = tuple(map(_indexed, arrays, fitted.inserts)) if fitted.inserts else arrays
@@ -200,6 +213,30 @@ def _xarray() -> Any:
 def _keywords_of_xarray(options: Options) -> dict[str, Any]:
     """Return the options that are xarray's own and given; of the others it has defaults, which differ by version."""
     return {name: value for name in _OPTIONS_OF_XARRAY if (value := getattr(options, name)) is not None}
+
+
+def _with_core_dims(arrays: Sequence[Any], fitted: Fitted, kinds: Kinds) -> tuple[Any, ...]:
+    """Return the arrays; a fill value, which stands for a variable that a Dataset lacks, gets that one's core dims."""
+    return tuple(
+        _stretched(array, dims, {**arg.sizes, **_core_sizes(arrays, fitted)}, arrays)
+        if dims and isinstance(arg, kinds.dataset) and np.ndim(array) == 0
+        else array
+        for array, dims, arg in zip(arrays, fitted.names.inputs, fitted.args, strict=True)
+    )
+
+
+def _stretched(value: Any, dims: Sequence[Any], sizes: Mapping[Any, int], arrays: Sequence[Any]) -> Any:
+    """Return a value with core dims, which widens the other arguments no more than a number without dims does."""
+    dtypes = [array.dtype for array in arrays if isinstance(getattr(array, "dtype", None), np.dtype)]
+    numbers = [dtype for dtype in dtypes if dtype.kind in "iufc"] if type(value) in (int, float, complex) else []
+    filled = np.asarray(value, np.result_type(value, *numbers) if numbers else None)
+    return np.broadcast_to(filled, [sizes.get(dim, 1) for dim in dims])  # 1: nothing says more
+
+
+def _core_sizes(arrays: Sequence[Any], fitted: Fitted) -> dict[Any, int]:
+    """Return the sizes that core dims have once arguments are aligned."""
+    named = [pair for pair in zip(arrays, fitted.names.inputs, strict=True) if np.ndim(pair[0]) >= len(pair[1])]
+    return {dim: np.shape(array)[axis] for array, dims in named for axis, dim in enumerate(dims, -len(dims))}
 
 
 def _check_loops(arrays: Sequence[Any], plain: Sequence[int], n_core: Sequence[int]) -> None:

@@ -6,6 +6,7 @@ Runs nothing.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from functools import cache
@@ -18,7 +19,17 @@ from ._dim_names import DimNames, listed
 from ._errors import ArgumentError, DimensionError, OptionError
 from ._options import Options, nearest
 
-__all__ = ["Kinds", "check_arguments", "dims_of", "find_kinds", "first_group", "fit_at_sight", "size_conflict"]
+__all__ = [
+    "Kinds",
+    "as_no_mapping",
+    "check_arguments",
+    "dims_of",
+    "find_kinds",
+    "first_group",
+    "fit_at_sight",
+    "size_conflict",
+    "unknown_size",
+]
 
 _Dims: TypeAlias = tuple[Hashable, ...]
 
@@ -39,6 +50,12 @@ def find_kinds(args: Sequence[Any]) -> Kinds | None:
         return None
     kinds = _import_kinds()
     return kinds if any(isinstance(arg, kinds) for arg in args) else None
+
+
+def as_no_mapping(arg: Any, kinds: Kinds) -> Any:
+    """Return what has keys and values, such as a Series, as an array: xarray would take its keys for variables."""
+    is_mapping = hasattr(arg, "keys") and hasattr(arg, "__array__") and not isinstance(arg, kinds)
+    return np.asarray(arg) if is_mapping else arg
 
 
 def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options: Options) -> None:
@@ -91,6 +108,23 @@ def size_conflict(args: Sequence[Any], kinds: Kinds, names: DimNames) -> str | N
                     f"{kind} dimension {dim!r} is {one.sizes[dim]} in argument {first} and {other.sizes[dim]} in "
                     f"argument {second}: labelled dimensions do not broadcast"
                 )
+    return None
+
+
+def unknown_size(args: Sequence[Any], kinds: Kinds, names: DimNames) -> str | None:
+    """Say which dim has a size that is unknown and that xarray compares, itself or with an output's, if one has."""
+    compared = {dim for dims in names.outputs for dim in dims}
+    for position, arg in enumerate(args):
+        if isinstance(arg, (kinds.array, kinds.variable, kinds.dataset)):
+            unknown = [dim for dim, size in arg.sizes.items() if math.isnan(size) and dim not in names.excluded]
+            for dim in unknown:
+                if dim in compared or dim not in names.core:
+                    return (
+                        f"dimension {dim!r} of argument {position} has a size that is unknown until computed, which "
+                        f"xarray takes in no result: call compute_chunk_sizes() on its Dask array first, or pass its "
+                        f".data, without labels"
+                    )
+            compared.update(unknown)
     return None
 
 

@@ -302,6 +302,25 @@ def test_variables_of_datasets_are_joined_as_xarray_joins_them(field):
         xr.testing.assert_identical(call(**options), xr.apply_ufunc(np.subtract, one, two, **options))
 
 
+@pytest.mark.parametrize("fill_value", [1.5, np.nan, 2])
+def test_a_fill_value_has_the_core_dims_of_the_variable_that_it_stands_for(field, fill_value):
+    field = field.astype("float32")
+    one, two = xr.Dataset({"a": field, "b": field}), xr.Dataset({"b": field, "c": field.isel(time=slice(3))})
+    shapes = []
+
+    def difference(x, y):
+        shapes.append((x.shape[-1], y.shape[-1]))
+        return (x - y).sum(axis=-1)
+
+    options = {"dataset_join": "outer", "dataset_fill_value": fill_value, "join": "inner"}
+    result = au.apply_ufunc(difference, "(time),(time)->()", one, two, **options)
+    native = lambda x, y: (x - y).sum(axis=-1)
+    expected = xr.apply_ufunc(native, one, two, input_core_dims=[["time"], ["time"]], **options)
+    xr.testing.assert_identical(result, expected)
+    assert [variable.dtype for variable in result.values()] == [variable.dtype for variable in expected.values()]
+    assert shapes == [(shape, shape) for shape, _ in shapes]
+
+
 def test_variables_that_are_joined_away_need_no_core_dim(field):
     one, two = xr.Dataset({"a": field, "b": 1.0}), xr.Dataset({"a": field})
     result = au.apply_ufunc(dot, "(time),(time)->()", one, two, dataset_join="inner")
@@ -418,6 +437,41 @@ def test_a_labelled_dim_of_size_1_is_not_stretched_by_what_has_no_labels(field):
     one = field.isel(x=[0])
     message = refusal(au.DimensionError, au.apply_ufunc, lambda x, y: x + y, "(),()->()", one, np.ones((2, 4, 3)))
     assert "loop shape (2, 4, 3), which does not fit that of the labelled arguments, (1, 4, 3)" in message
+
+
+def test_a_series_beside_labels_is_an_array_without_labels(field):
+    weights = np.arange(4.0)
+    result = au.apply_ufunc(dot, "(time),(time)->()", field, pd.Series(weights))
+    xr.testing.assert_identical(result, au.apply_ufunc(dot, "(time),(time)->()", field, weights))
+    scaled = au.apply_ufunc(np.multiply, "(),()->()", field["time"], pd.Series(weights))
+    assert (type(scaled), scaled.values.tolist()) == (xr.DataArray, [0, 1, 4, 9])
+
+
+@pytest.mark.parametrize("is_dataset", [False, True])
+def test_a_dim_of_unknown_size_is_refused_where_xarray_compares_it(is_dataset):
+    da = pytest.importorskip("dask.array")
+    computed = []
+    rows = da.ones((4, 3), chunks=(2, 3))
+    kept = rows[da.from_delayed(_recorded(computed, [True, False, True, True]), (4,), bool)]
+    labelled = xr.DataArray(kept, dims=("row", "time"), name="a")
+    labelled = labelled.to_dataset() if is_dataset else labelled
+    for signature, args in [
+        ("(time)->()", [labelled]),
+        ("(row)->(row)", [labelled]),
+        ("(row),(row)->()", [labelled, labelled]),
+    ]:
+        call = lambda signature=signature, args=args: au.apply_ufunc(total, signature, *args, output_dtypes=float)
+        assert "dimension 'row' of argument" in refusal(au.DimensionError, call)
+    assert computed == []
+    result = au.apply_ufunc(total, "(row)->()", labelled, output_dtypes=float)
+    assert (result["a"] if is_dataset else result).values.tolist() == [3, 3, 3]
+
+
+def _recorded(computed, values):
+    """Return a Dask value that notes when it is computed."""
+    import dask
+
+    return dask.delayed(lambda: computed.append(1) or np.array(values))()
 
 
 def test_scalars_and_none_reach_the_kernel_as_they_are(field):

@@ -71,15 +71,37 @@ KERNELS_THAT_RETURN_VIEWS = {
 }
 
 
-@pytest.mark.parametrize("kernel_arrays", ["numpy", "same"])
+@pytest.mark.parametrize("kernel_arrays", ["numpy", "same", "traced"])
 @pytest.mark.parametrize("what", KERNELS_THAT_RETURN_VIEWS)
 def test_result_is_contiguous_and_no_view_of_an_argument(kernel_arrays, what):
     kernel = KERNELS_THAT_RETURN_VIEWS[what]
-    if kernel_arrays == "same" and what == "a part":
+    if kernel_arrays != "numpy" and what == "a part":
         kernel = lambda x: x[..., :]
     result = au.apply_ufunc(kernel, "(n)->(n)", X, kernel_arrays=kernel_arrays)
     assert result.is_contiguous()
     assert result.untyped_storage().data_ptr() != X.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("kernel_arrays", ["same", "traced"])
+def test_writing_into_a_result_changes_neither_another_one_nor_what_the_kernel_keeps(kernel_arrays):
+    kept = torch.ones(2, 3)
+
+    def kernel(x):
+        doubled = x * 2
+        return kept[:], doubled, doubled[:]
+
+    call = au.gufunc("(n)->(n),(n),(n)", kernel_arrays=kernel_arrays)(kernel)
+    for result in call(X):
+        result.zero_()
+    assert [result.sum().item() for result in call(X)] == [6, 30, 30]
+
+
+def test_result_of_a_traced_kernel_is_no_view_under_transformations():
+    part = au.gufunc("(n)->(n)", kernel_arrays="traced")(lambda x: x[..., :])
+    x = X.clone()
+    torch.vmap(lambda row: part(row).zero_())(x)
+    assert torch.equal(x, X)
+    torch.testing.assert_close(torch.func.grad(lambda x: (part(x) ** 2).sum())(x), 2 * X)
 
 
 def test_masked_results_are_refused():
@@ -199,6 +221,16 @@ def test_tensors_that_are_not_plainly_on_the_cpu_are_refused_before_any_work(ten
     ):
         au.apply_ufunc(kernel, "(n)->()", tensor)
     assert kernel.shapes == []
+
+
+@pytest.mark.parametrize("kernel_arrays", ["same", "traced"])
+def test_sparse_tensor_reaches_a_kernel_that_takes_tensors(kernel_arrays):
+    sparse = X.to_sparse()
+    doubled = au.apply_ufunc(lambda x: x * 2, "(n)->(n)", sparse, kernel_arrays=kernel_arrays)
+    assert doubled.layout is torch.sparse_coo
+    assert torch.equal(doubled.to_dense(), X * 2)
+    dense = au.apply_ufunc(lambda x: x.to_dense().sum(-1), "(n)->()", sparse, kernel_arrays=kernel_arrays)
+    assert dense.tolist() == [3, 12]
 
 
 def test_with_leave_the_result_returns_to_the_device():

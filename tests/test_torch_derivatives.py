@@ -253,3 +253,12 @@ def test_axes_of_the_caller_are_differentiated_too():
     f = double(jac=power_jac)
     own = backward(lambda x, y: f(x, y, axis=0, keepdims=True))(X.T, Y)
     torch.testing.assert_close(own[0], backward(native_power)(X, Y)[0].T)
+
+
+def test_batches_of_the_older_kind_are_refused_with_what_to_use():
+    square = au.gufunc("(n)->(n)", output_dtypes=float)(np.square)
+    square.vjp(lambda x, cotangent: 2 * x * cotangent)
+    x = torch.arange(3.0)
+    with pytest.raises(au.ArgumentError, match=r"vectorize=True, shows no values.*use torch\.func \(vmap, jacrev"):
+        torch.autograd.functional.jacobian(square, x, vectorize=True)
+    assert torch.equal(torch.func.jacrev(square)(x), torch.diag(2 * x))

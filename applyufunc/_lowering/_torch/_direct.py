@@ -14,6 +14,7 @@ import torch
 from ..._blocks import BlockRunner
 from ..._typing import Array
 from ._host import from_numpy, to_numpy
+from ._memory import own_memory
 
 __all__ = ["as_tensors", "call_directly", "device_of"]
 
@@ -25,8 +26,7 @@ def call_directly(runner: BlockRunner, arrays: Sequence[Array]) -> tuple[Array, 
         outputs = runner(*map(to_numpy, arrays))
         return tuple(from_numpy(output, device, f"output {n}") for n, output in enumerate(outputs))
     given = [tensor.detach() for tensor in as_tensors(arrays)]
-    places = {_place(tensor) for tensor in given}
-    return tuple(_owned(output.detach(), places) for output in runner(*given))
+    return tuple(output.detach() for output in own_memory(runner(*given), given))
 
 
 def device_of(arrays: Sequence[Array]) -> torch.device:
@@ -41,14 +41,3 @@ def as_tensors(arrays: Sequence[Array]) -> list[Array]:
     return [
         from_numpy(array.copy(), device, "argument") if isinstance(array, np.ndarray) else array for array in arrays
     ]
-
-
-def _owned(output: Array, places: set[int]) -> Array:
-    """Return an output in C order and in memory that is no argument's, as a view of one is."""
-    is_borrowed = _place(output) in places
-    return output.clone(memory_format=torch.contiguous_format) if is_borrowed else output.contiguous()
-
-
-def _place(tensor: Array) -> int:
-    """Return where the memory of a tensor begins, whatever part of it the tensor shows."""
-    return tensor.untyped_storage().data_ptr()  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..._casting import numpy_dtype
-from ..._errors import OutputDTypeError
+from ..._errors import ArgumentError, OutputDTypeError
 from ..._typing import Array
 from ._dtypes import as_bits, narrow, torch_dtype
 
@@ -22,7 +22,7 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     """Return a NumPy view of a tensor on the CPU, a copy of any other; NumPy arrays as they are."""
     if isinstance(array, np.ndarray):
         return array
-    plain = array.detach()
+    plain = _detached(array)
     if plain.layout is not torch.strided:
         plain = plain.to_dense()
     bits = as_bits(plain.dtype)
@@ -42,3 +42,16 @@ def from_numpy(array: np.ndarray[Any, Any], device: torch.device, what: str) -> 
     if bits is None:
         return torch.from_numpy(held).to(device)
     return torch.from_numpy(held.view(f"i{held.itemsize}")).view(dtype).to(device)
+
+
+def _detached(tensor: Array) -> Array:
+    """Return a tensor without its history; refuse what only looks like one tensor of values, and is many."""
+    try:
+        return tensor.detach()
+    except RuntimeError as error:
+        if "Batching rule" not in str(error):
+            raise
+        raise ArgumentError(
+            "PyTorch's older batching, of is_grads_batched=True and of torch.autograd.functional with vectorize=True, "
+            "shows no values to a kernel that takes NumPy arrays: use torch.func (vmap, jacrev, jacfwd, hessian)"
+        ) from error

@@ -16,6 +16,7 @@ import torch
 from ..._blocks import BlockRunner
 from ..._plan import Plan
 from ..._typing import Array, Staged
+from ._memory import own_memory
 
 __all__ = ["call_traced"]
 
@@ -26,7 +27,8 @@ def call_traced(runner: BlockRunner, arrays: Sequence[Array]) -> tuple[Array, ..
     whole = _on_whole_blocks(runner)
     if plan.is_empty:
         return _empty(whole, plan, arrays)
-    return _map_items(whole, plan, arrays) if runner.kernel.vectorize else whole(*arrays)
+    outputs = _map_items(whole, plan, arrays) if runner.kernel.vectorize else whole(*arrays)
+    return own_memory(outputs, arrays)
 
 
 def _on_whole_blocks(runner: BlockRunner) -> BlockRunner:
