@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat, zip_longest
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,7 +26,6 @@ from ._explanation import Explanation
 from ._kernel import Kernel
 from ._labelled_arguments import (
     Kinds,
-    as_no_mapping,
     check_arguments,
     find_kinds,
     fit_at_sight,
@@ -131,7 +130,6 @@ class _LabelledCall:
 
     def fit(self, *args: Any) -> Fitted:
         """Return the arguments as xarray takes them; refuse what does not fit."""
-        args = tuple(map(as_no_mapping, args, repeat(self.kinds)))
         unknown = unknown_size(args, self.kinds, self.names)
         if unknown is not None:
             raise DimensionError(unknown)

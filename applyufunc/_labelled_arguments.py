@@ -21,7 +21,6 @@ from ._options import Options, nearest
 
 __all__ = [
     "Kinds",
-    "as_no_mapping",
     "check_arguments",
     "dims_of",
     "find_kinds",
@@ -50,12 +49,6 @@ def find_kinds(args: Sequence[Any]) -> Kinds | None:
         return None
     kinds = _import_kinds()
     return kinds if any(isinstance(arg, kinds) for arg in args) else None
-
-
-def as_no_mapping(arg: Any, kinds: Kinds) -> Any:
-    """Return what has keys and values, such as a Series, as an array: xarray would take its keys for variables."""
-    is_mapping = hasattr(arg, "keys") and hasattr(arg, "__array__") and not isinstance(arg, kinds)
-    return np.asarray(arg) if is_mapping else arg
 
 
 def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options: Options) -> None:

@@ -439,14 +439,6 @@ def test_a_labelled_dim_of_size_1_is_not_stretched_by_what_has_no_labels(field):
     assert "loop shape (2, 4, 3), which does not fit that of the labelled arguments, (1, 4, 3)" in message
 
 
-def test_a_series_beside_labels_is_an_array_without_labels(field):
-    weights = np.arange(4.0)
-    result = au.apply_ufunc(dot, "(time),(time)->()", field, pd.Series(weights))
-    xr.testing.assert_identical(result, au.apply_ufunc(dot, "(time),(time)->()", field, weights))
-    scaled = au.apply_ufunc(np.multiply, "(),()->()", field["time"], pd.Series(weights))
-    assert (type(scaled), scaled.values.tolist()) == (xr.DataArray, [0, 1, 4, 9])
-
-
 @pytest.mark.parametrize("is_dataset", [False, True])
 def test_a_dim_of_unknown_size_is_refused_where_xarray_compares_it(is_dataset):
     da = pytest.importorskip("dask.array")
