@@ -300,6 +300,9 @@ def drawn_wholes(draw):
 
 
 def test_drawn_calls_give_what_array_api_extra_gives(backend):
+    if backend.name == "torch.compile":
+        pytest.skip("PyTorch compiles long, and takes no bound method for a constant; other tests show its calls")
+
     @examples(40 if backend.name != "jax.jit" else 15)
     @given(drawn_wholes())
     def check(whole):

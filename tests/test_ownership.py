@@ -238,8 +238,8 @@ def test_a_private_copy_of_an_argument_is_not_copied_again():
 
 
 def test_results_share_nothing_with_what_the_kernel_keeps(backend):
-    if backend.traces:
-        pytest.skip("a traced call runs the kernel in its own time")
+    if backend.traces or backend.batch:
+        pytest.skip("a traced call runs the kernel in its own time, and a batch has another shape")
     table, kernel = np.ones((4, 3)), Doubling()
     given, options = backend.put(ROWS), {"output_dtypes": "f8"}
     results = [backend.call(kernel, "(n)->(n)", [given], options)]

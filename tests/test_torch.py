@@ -410,3 +410,8 @@ def test_two_copies_live_in_one_process(tmp_path):
     print(hasattr(torch.ops.vendoring_applyufunc__lowering__torch, "call"))
     """
     assert run(program, paths=[tmp_path]) == ["3.0", "3.0", "2", "3.0", "3.0", "2", "True", "True"]
+
+
+def test_an_output_of_length_1_in_the_order_of_the_other_end_is_taken():
+    result = au.apply_ufunc(lambda x: np.sort(x, axis=-1)[..., ::-1], "(n)->(n)", torch.tensor([[3.0]]))
+    assert result.tolist() == [[3.0]]

@@ -36,6 +36,8 @@ def from_numpy(array: np.ndarray[Any, Any], device: torch.device, what: str) -> 
     if isinstance(array, np.ma.MaskedArray):
         raise OutputDTypeError(f"{what}: kernel returned a masked array, whose mask torch arrays cannot keep")
     held = np.asarray(array, narrow(array.dtype, declared=False), order="C")
+    if min(held.strides, default=0) < 0:  # in C order all the same, along axes of length 1; PyTorch takes none such
+        held = held.copy()
     dtype = torch_dtype(held.dtype)
     assert dtype is not None  # or `narrow` had refused
     bits = as_bits(dtype)
