@@ -110,6 +110,9 @@ class Lowering(Protocol):
     def lend(self, args: Sequence[Any]) -> Lent | None:
         """Return arguments lent to a kernel that takes NumPy arrays, or None where it takes more to call it."""
 
+    def settled(self, output: Array) -> Array:
+        """Return an output whose axes were moved, laid out in memory as results of the library are."""
+
     def lower(self, call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Return the outputs of a call, core dims last."""
 

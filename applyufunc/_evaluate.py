@@ -166,7 +166,7 @@ def _finish(output: Array, axes: Sequence[int], dims: Sequence[CoreDim], layout:
         output = xp.expand_dims(output, axis=-1)
     permutation = from_core_last(output.ndim, axes)
     if permutation is not None:
-        output = xp.permute_dims(output, permutation)
+        output = lowering.settled(xp.permute_dims(output, permutation))
     return unbox(output)
 
 

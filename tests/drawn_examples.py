@@ -16,4 +16,4 @@ BRIEF: Final = os.environ.get("HYPOTHESIS_PROFILE") == "brief"
 def examples(number: int) -> settings:
     """Return settings for so many examples; how long a draw takes, and fixtures that are shared, fail no test."""
     checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(max_examples=max(number // 8, 5) if BRIEF else number, suppress_health_check=checks)
+    return settings(max_examples=max(number // 8, 5) if BRIEF else max(number, 1), suppress_health_check=checks)

@@ -19,6 +19,8 @@ import numba  # after what skips
 
 from applyufunc import _compiled_loop
 
+pytestmark = pytest.mark.once
+
 X = np.arange(120.0).reshape(4, 5, 6)
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import applyufunc as au
 
+pytestmark = pytest.mark.once
+
 X = np.arange(240.0).reshape(10, 4, 6)
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "lower",
     "namespace",
     "narrow",
+    "settled",
     "shape",
     "traces",
     "untraced",
@@ -108,6 +109,11 @@ def untraced() -> nullcontext[None]:
 
 def lend(args: Sequence[Any]) -> None:
     """Return nothing: what is usual of NumPy's needs no lending, and what other libraries allow is asked each time."""
+
+
+def settled(output: Array) -> Array:
+    """Return the output: its axes may be moved by a view."""
+    return output
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:

@@ -42,6 +42,7 @@ __all__ = [
     "lower",
     "namespace",
     "narrow",
+    "settled",
     "shape",
     "traces",
     "untraced",
@@ -82,6 +83,11 @@ def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
 
 def lend(args: Sequence[Any]) -> None:
     """Return nothing: modes of PyTorch's, such as ``torch.vmap`` and autograd, are asked for at every call."""
+
+
+def settled(output: Array) -> Array:
+    """Return a contiguous tensor, as PyTorch's own functions do."""
+    return output.contiguous()
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
