@@ -148,6 +148,11 @@ class BlockRunner:
         constants = dict(self.constants)
         return tuple(position for position in range(self.signature.nin) if position not in constants)
 
+    @property
+    def n_core_inputs(self) -> tuple[int, ...]:
+        """How many core dims each argument has that is an array."""
+        return tuple(len(self.signature.inputs[position]) for position in self.array_positions)
+
     def _run_whole(
         self, blocks: Sequence[Array], location: Sequence[slice], expected: Expectation | None = None
     ) -> tuple[Array, ...]:

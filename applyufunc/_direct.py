@@ -41,13 +41,14 @@ def direct_calls(kernel: Kernel, signature: Signature, options: Options, paramet
     """Return the direct road for a kernel under these options; None where they are unusual themselves."""
     has_demands = kernel.gets_copies or kernel.needs_contiguous or kernel.fills_outputs or kernel.parallel
     plain_kernel = kernel.arrays == "numpy" and not (kernel.vectorize or kernel.writable or has_demands)
-    plain_run = kernel.thread_safe and kernel.compute_dtype is None and options.core_chunks in ("merge", "refuse")
-    plain_run = plain_run and kernel.block_bytes is None
+    plain_run = kernel.thread_safe and kernel.compute_dtype is None and kernel.block_bytes is None
+    plain_chunks = options.core_chunks in ("merge", "refuse")
     plain_axes = options.axes is None and options.axis is None and options.keepdims is False
     plain_sizes = all(type(size) is int for _, size in options.output_sizes) and not options.output_coords
     plain_values = all(type(value) in _PLAIN for value in options.kwargs.values())
     stretches = any(dim.stretches for dims in signature.inputs for dim in dims)
-    if plain_kernel and plain_run and plain_axes and plain_sizes and plain_values and not stretches:
+    plain = plain_kernel and plain_run and plain_chunks and plain_axes and plain_sizes and plain_values
+    if plain and not stretches:
         return DirectCalls(kernel, signature, options, parameters.names - set(CALL_OPTIONS))
     return None
 

@@ -7,7 +7,6 @@ device of the inputs. Implements the functions of `Lowering`; knows no lazy libr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import array_api_compat
@@ -21,6 +20,7 @@ from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
 from ._host import as_numpy, check_one_device, check_transfer, library_name, like, to_host
+from ._plain import lend, narrow, settled, traces, untraced
 
 if TYPE_CHECKING:
     from .._explanation import Execution
@@ -69,11 +69,6 @@ def is_lazy(arrays: Sequence[Array]) -> bool:
     return False
 
 
-def traces(kernel: Kernel) -> bool:
-    """Tell that a kernel runs, whatever it is."""
-    return False
-
-
 def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
     """Return the dtype that the library of the arrays takes for Python's bool, int, float or complex."""
     foreign = [array for array in arrays if _is_foreign(array)]
@@ -86,11 +81,6 @@ def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
     return numpy_dtype(xp.__array_namespace_info__().default_dtypes(device=array_api_compat.device(foreign[0]))[name])
 
 
-def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
-    """Return `dtype`: nothing is narrowed."""
-    return dtype
-
-
 def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
     """Return a NumPy array in the library, and on the device, of `arrays`."""
     foreign = [array for array in arrays if _is_foreign(array)]
@@ -100,20 +90,6 @@ def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
 def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
     """Return the type of those blocks."""
     return (next((type(array) for array in arrays if _is_foreign(array)), np.ndarray),)
-
-
-def untraced() -> nullcontext[None]:
-    """Return what does nothing: there are no traces."""
-    return nullcontext()
-
-
-def lend(args: Sequence[Any]) -> None:
-    """Return nothing: what is usual of NumPy's needs no lending, and what other libraries allow is asked each time."""
-
-
-def settled(output: Array) -> Array:
-    """Return the output: its axes may be moved by a view."""
-    return output
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:

@@ -7,11 +7,8 @@ from cubed's plan what a call costs. Storage, executors and the limit on memory 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from ..._typing import Array
-from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, traces, untraced
+from .._plain import default_dtype, lend, narrow, settled, traces, untraced
+from ._arrays import as_block, block_kind, convert, is_lazy, namespace, shape
 from ._explanation import explain
 from ._operation import lower
 
@@ -31,12 +28,3 @@ __all__ = [
     "traces",
     "untraced",
 ]
-
-
-def lend(args: Sequence[Any]) -> None:
-    """Return nothing: the values are not there yet."""
-
-
-def settled(output: Array) -> Array:
-    """Return the output: where its elements lie is nobody's business here."""
-    return output

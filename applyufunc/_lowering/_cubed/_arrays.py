@@ -7,7 +7,6 @@ become cubed arrays when the chunks of the others are known. Computes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any, cast
 
 import cubed.array_api
@@ -26,15 +25,11 @@ __all__ = [
     "as_block",
     "block_kind",
     "convert",
-    "default_dtype",
     "is_host",
     "is_lazy",
     "is_storable",
     "namespace",
-    "narrow",
     "shape",
-    "traces",
-    "untraced",
 ]
 
 
@@ -62,21 +57,6 @@ def is_lazy(arrays: Sequence[Array]) -> bool:
     return True
 
 
-def traces(kernel: Kernel) -> bool:
-    """Tell that a kernel runs on each block, whatever it is."""
-    return False
-
-
-def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
-    """Return NumPy's dtype for Python's bool, int, float or complex."""
-    return np.dtype(kind)
-
-
-def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
-    """Return `dtype`: nothing is narrowed."""
-    return dtype
-
-
 def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
     """Return a NumPy array in the library that cubed has its blocks in."""
     return _backend_array(array)
@@ -85,11 +65,6 @@ def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
 def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
     """Return the type of those blocks."""
     return (type(_backend_array(np.empty(0))),)
-
-
-def untraced() -> nullcontext[None]:
-    """Return what does nothing: building a plan is no trace of what is done meanwhile."""
-    return nullcontext()
 
 
 def is_host(array: Array) -> bool:

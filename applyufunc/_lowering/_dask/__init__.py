@@ -16,12 +16,12 @@ what they planned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..._call import Call
 from ..._errors import warn_caller
 from ..._typing import Array
-from ._arrays import as_block, block_kind, convert, default_dtype, is_lazy, namespace, narrow, shape, traces, untraced
+from .._plain import default_dtype, lend, narrow, settled, traces, untraced
+from ._arrays import as_block, block_kind, convert, is_lazy, namespace, shape
 from ._explanation import explain
 from ._roads import plan
 
@@ -41,15 +41,6 @@ __all__ = [
     "traces",
     "untraced",
 ]
-
-
-def lend(args: Sequence[Any]) -> None:
-    """Return nothing: the values are not there yet."""
-
-
-def settled(output: Array) -> Array:
-    """Return the output: where its elements lie is nobody's business here."""
-    return output
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:

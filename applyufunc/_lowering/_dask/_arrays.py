@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, cast
 
 import array_api_compat
@@ -27,17 +26,13 @@ __all__ = [
     "as_block",
     "block_kind",
     "convert",
-    "default_dtype",
     "from_host",
     "front_end",
     "is_host",
     "is_lazy",
     "namespace",
-    "narrow",
     "richest_meta",
     "shape",
-    "traces",
-    "untraced",
 ]
 
 
@@ -67,21 +62,6 @@ def is_lazy(arrays: Sequence[Array]) -> bool:
     return True
 
 
-def traces(kernel: Kernel) -> bool:
-    """Tell that a kernel runs on each block, whatever it is."""
-    return False
-
-
-def default_dtype(kind: type, arrays: Sequence[Array]) -> np.dtype[Any]:
-    """Return NumPy's dtype for Python's bool, int, float or complex."""
-    return np.dtype(kind)
-
-
-def narrow(dtype: np.dtype[Any], *, declared: bool) -> np.dtype[Any]:
-    """Return `dtype`: nothing is narrowed."""
-    return dtype
-
-
 def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
     """Return a NumPy array as the type that the blocks of `arrays` have."""
     return as_type_of(array, richest_meta(arrays))
@@ -90,11 +70,6 @@ def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
 def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
     """Return the type of those blocks."""
     return (type(richest_meta(arrays)),)
-
-
-def untraced() -> nullcontext[None]:
-    """Return what does nothing: building a graph is no trace of what is done meanwhile."""
-    return nullcontext()
 
 
 def front_end(arrays: Sequence[Array]) -> Namespace:

@@ -21,6 +21,7 @@ from ..._errors import warn_caller
 from ..._explanation import Execution, Way, in_one_block
 from ..._kernel import Kernel
 from ..._typing import Array, Namespace, Shape
+from .._plain import settled
 from ._callback import call_back, call_on_shards, find_route, is_gathered
 from ._direct import call_directly, common_device, is_concrete, is_spread, lend, untraced
 from ._dtypes import canonical, default_dtype, narrow, narrowing_texts
@@ -80,11 +81,6 @@ def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
 def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
     """Return that the blocks are JAX's, and what 64-bit dtypes become now."""
     return jax.Array, canonical(np.dtype(np.float64))
-
-
-def settled(output: Array) -> Array:
-    """Return the output: where its elements lie is nobody's business here."""
-    return output
 
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:

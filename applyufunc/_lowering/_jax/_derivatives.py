@@ -71,7 +71,7 @@ class _Linear:
         self._run = run
         self._dtypes = runner.dtypes
         self._kernel = lru_cache(maxsize=32)(partial(_kernel_of, runner))  # JAX knows a function again
-        self.n_core_inputs = tuple(len(runner.signature.inputs[position]) for position in runner.array_positions)
+        self.n_core_inputs = runner.n_core_inputs
         self.n_core_outputs = tuple(map(len, runner.signature.outputs))
         self.smooth_outputs = tuple(place for place, dtype in enumerate(self._dtypes) if _is_smooth(dtype))
 

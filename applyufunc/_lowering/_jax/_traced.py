@@ -104,7 +104,7 @@ def _empty(runner: BlockRunner, plan: Plan, arrays: Sequence[Array]) -> tuple[Ar
     """Return outputs without items; of undeclared dtypes, those that the kernel would have for one item."""
     if runner.dtypes is not None:
         return runner(*arrays)
-    types = jax.eval_shape(runner, *map(_item_type, arrays, _n_core(runner)))
+    types = jax.eval_shape(runner, *map(_item_type, arrays, runner.n_core_inputs))
     return tuple(jnp.zeros((*plan.loop_shape, *item.shape), item.dtype) for item in types)
 
 
@@ -112,14 +112,9 @@ def _item_type(array: Array, n_core: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(array.shape[array.ndim - n_core :], array.dtype)
 
 
-def _n_core(runner: BlockRunner) -> list[int]:
-    """Return how many core dims each array has."""
-    return [len(runner.signature.inputs[position]) for position in runner.array_positions]
-
-
 def _map_items(runner: BlockRunner, plan: Plan, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a kernel of one item on every item of the loop."""
-    n_core = _n_core(runner)
+    n_core = runner.n_core_inputs
     function: Staged = runner
     single = []
     for axis in range(-1, -1 - plan.n_loop, -1):

@@ -20,6 +20,7 @@ from ..._errors import OptionError
 from ..._explanation import Execution, in_one_block
 from ..._kernel import Kernel
 from ..._typing import Array, Namespace
+from .._plain import lend
 from ._direct import as_tensors, call_directly, device_of
 from ._dtypes import default_dtype, narrow
 from ._entry import convert
@@ -79,10 +80,6 @@ def as_block(array: np.ndarray[Any, Any], arrays: Sequence[Array]) -> Array:
 def block_kind(arrays: Sequence[Array]) -> tuple[Any, ...]:
     """Return that the blocks are tensors, on which device, and what PyTorch's default dtype is."""
     return torch.Tensor, str(device_of(arrays)), str(torch.get_default_dtype())
-
-
-def lend(args: Sequence[Any]) -> None:
-    """Return nothing: modes of PyTorch's, such as ``torch.vmap`` and autograd, are asked for at every call."""
 
 
 def settled(output: Array) -> Array:

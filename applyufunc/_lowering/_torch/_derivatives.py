@@ -55,7 +55,7 @@ class Linear:
         self._runner = runner
         self._run = run
         self._positions = runner.array_positions
-        self.n_core_inputs = tuple(len(runner.signature.inputs[position]) for position in self._positions)
+        self.n_core_inputs = runner.n_core_inputs
         self._n_core_outputs = tuple(map(len, runner.signature.outputs))
         self._kernel = lru_cache(maxsize=32)(self._kernel_of)  # the same function again for the same rule
 

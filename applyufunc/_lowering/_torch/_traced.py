@@ -41,7 +41,7 @@ def _empty(runner: BlockRunner, plan: Plan, arrays: Sequence[Array]) -> tuple[Ar
     """Return outputs without items; of undeclared dtypes, those that the kernel has for an item of ones."""
     if runner.dtypes is not None:
         return runner(*arrays)
-    items = runner(*map(_item_of_ones, arrays, _n_core(runner)))
+    items = runner(*map(_item_of_ones, arrays, runner.n_core_inputs))
     return tuple(item.new_empty((*plan.loop_shape, *item.shape)) for item in items)
 
 
@@ -49,14 +49,9 @@ def _item_of_ones(array: Array, n_core: int) -> Array:
     return array.new_ones(array.shape[array.ndim - n_core :])
 
 
-def _n_core(runner: BlockRunner) -> list[int]:
-    """Return how many core dims each array has."""
-    return [len(runner.signature.inputs[position]) for position in runner.array_positions]
-
-
 def _map_items(runner: BlockRunner, plan: Plan, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a kernel of one item on every item of the loop."""
-    n_core = _n_core(runner)
+    n_core = runner.n_core_inputs
     function: Staged = runner
     single = []
     for axis in range(-1, -1 - plan.n_loop, -1):
