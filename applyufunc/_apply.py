@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from ._derivatives import check_rules
-from ._dim_names import check_dims
 from ._entry import evaluate_any, explain_any
 from ._errors import OptionError, SignatureError
 from ._gufunc import read_signature
-from ._kernel import Kernel, function_name, make_kernel, parameters_of
+from ._kernel import function_name, make_kernel, parameters_of
 from ._lowering import call_in_graph, is_read_by_torch
 from ._options import OPTION_NAMES, Options, make_options, split_keywords
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
+from ._unbound import find_gufunc, read_chosen
 
 if TYPE_CHECKING:
     from ._explanation import Explanation
@@ -81,7 +80,12 @@ def apply_ufunc(
     """
     if is_read_by_torch():
         return call_in_graph(apply_ufunc, (func, signature, *args), options_and_keywords)
-    return evaluate_any(*_read_call(func, signature, args, options_and_keywords))
+    parsed, chosen, own = _read_call(func, signature, args, options_and_keywords)
+    gufunc = find_gufunc(func, parsed, chosen)
+    if gufunc is not None:
+        return gufunc(*args, **own)
+    options = _with_keywords(read_chosen(parsed, chosen), own)
+    return evaluate_any(make_kernel(func, options), parsed, args, options)
 
 
 def explain(
@@ -138,7 +142,9 @@ def explain(
       kernel calls    1, one for each block
       output dtypes   those that the kernel returns
     """
-    return explain_any(*_read_call(func, signature, args, options_and_keywords))
+    parsed, chosen, own = _read_call(func, signature, args, options_and_keywords)
+    options = _with_keywords(read_chosen(parsed, chosen), own)
+    return explain_any(make_kernel(func, options), parsed, args, options)
 
 
 def _read_call(
@@ -146,18 +152,17 @@ def _read_call(
     signature: str | Signature | None,
     args: tuple[Any, ...],
     options_and_keywords: Mapping[str, Any],
-) -> tuple[Kernel, Signature, tuple[Any, ...], Options]:
-    """Return a call as `evaluate` takes it."""
+) -> tuple[Signature, dict[str, Any], dict[str, Any]]:
+    """Return the signature, the keywords that are options, as they are given, and those that are the kernel's."""
     parsed = _read(signature, func, args, options_and_keywords)
     chosen, own = split_keywords(
         options_and_keywords, parameters_of(func, parsed.nin), OPTION_NAMES, function_name(func)
     )
-    options = make_options(Options(), chosen)
-    if own:
-        options = make_options(options, {"kwargs": {**options.kwargs, **own}})
-    check_dims(options, parsed)
-    check_rules(options, parsed)
-    return make_kernel(func, options), parsed, args, options
+    return parsed, chosen, own
+
+
+def _with_keywords(options: Options, own: Mapping[str, Any]) -> Options:
+    return make_options(options, {"kwargs": {**options.kwargs, **own}}) if own else options
 
 
 def _read(signature: object, func: object, args: Sequence[Any], keywords: Mapping[str, Any]) -> Signature:

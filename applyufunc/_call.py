@@ -7,7 +7,7 @@ What differs between array libraries comes in as a `Lowering`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -109,6 +109,12 @@ class Lowering(Protocol):
 
     def lend(self, args: Sequence[Any]) -> Lent | None:
         """Return arguments lent to a kernel that takes NumPy arrays, or None where it takes more to call it."""
+
+    def look(self, args: Sequence[Any], kernel: Kernel) -> Hashable | None:
+        """Return what decides on how a lazy call is lowered, but the arrays themselves; None where that is unusual."""
+
+    def repeat(self, call: Call, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], tuple[Array, ...]]:
+        """Return what `lower` does with a call whose arguments have a look, for further ones that look the same."""
 
     def settled(self, output: Array) -> Array:
         """Return an output whose axes were moved, laid out in memory as results of the library are."""

@@ -1,4 +1,4 @@
-"""The direct road: calls on NumPy arrays that look like earlier ones, at the speed of the kernel.
+"""The direct road: calls that look like earlier ones, at the speed of the kernel, or of Dask where it builds layers.
 
 In: the arguments and keywords of a call of a gufunc object. Out: what `evaluate` gives. What types, shapes and dtypes
 decide is found once, on the common road, and remembered for the next call that looks the same; what the kernel gets is
@@ -8,7 +8,7 @@ protected, and what it returns is checked, as there. What is unusual in any way 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from sys import getrefcount
 from types import EllipsisType, NoneType
@@ -29,9 +29,11 @@ from ._ownership import own
 from ._plan import Operand, Plan
 from ._results import check_batch
 from ._signature import Signature
-from ._typing import KernelFunction
+from ._typing import Array, KernelFunction
 
 __all__ = ["UNUSUAL", "DirectCalls", "direct_calls"]
+
+_Repeat: TypeAlias = Callable[[Sequence[Array]], tuple[Array, ...]]
 
 UNUSUAL: Final = object()
 """Stands for the result of a call that was not made."""
@@ -60,7 +62,7 @@ class DirectCalls:
     # kernel. Here, therefore, a loop stands where a comprehension or a helper would stand elsewhere, no object is made
     # that can be remembered, and what can be compared is not called: a call costs 50 to 100 ns, an attribute 20 to 60.
 
-    __slots__ = ("_bound", "_func", "_kernel", "_lowerings", "_names", "_options", "_recipes", "_signature")
+    __slots__ = ("_bound", "_func", "_kernel", "_lowerings", "_names", "_options", "_plans", "_recipes", "_signature")
 
     def __init__(self, kernel: Kernel, signature: Signature, options: Options, names: frozenset[str]) -> None:
         self._kernel, self._signature, self._options, self._names = kernel, signature, options, names
@@ -68,6 +70,7 @@ class DirectCalls:
         self._bound = dict(options.kwargs)
         self._lowerings: dict[type, Lowering | None] = {}
         self._recipes: dict[tuple[Any, ...], _Recipe | None] = {}  # by look; None: what looks so is unusual
+        self._plans: dict[Hashable, _Repeat | None] = {}  # of lazy calls
 
     def __call__(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Return the outputs as `evaluate` does, or `UNUSUAL`, with nothing done."""
@@ -102,7 +105,7 @@ class DirectCalls:
         lowering = self._lowering(args)
         lent = None if lowering is None else lowering.lend(args)
         if lent is None:
-            return UNUSUAL
+            return UNUSUAL if lowering is None or keywords else self._run_lazy(args, lowering)
         try:
             recipe = self._recipes[lent.look]
         except KeyError:
@@ -112,6 +115,20 @@ class DirectCalls:
         outputs = recipe.run(self._func, lent.args, {**self._bound, **keywords})
         given_back = [lent.give_back(output, position) for position, output in enumerate(outputs)]
         return tuple(given_back) if recipe.is_tuple else given_back[0]
+
+    def _run_lazy(self, args: tuple[Any, ...], lowering: Lowering) -> Any:
+        """Return outputs that are computed later, by way of what was planned for arguments of the same look."""
+        look = lowering.look(args, self._kernel)
+        if look is None:
+            return UNUSUAL
+        try:
+            repeat = self._plans[look]
+        except KeyError:
+            return self._plan_first(look, args)
+        if repeat is None:
+            return UNUSUAL
+        outputs = repeat(args)
+        return outputs if len(outputs) > 1 or self._signature.always_tuple else outputs[0]
 
     def _lowering(self, args: tuple[Any, ...]) -> Lowering | None:
         """Return the lowering for arrays that are all of one type, which is looked for once; None for a mixture."""
@@ -133,6 +150,15 @@ class DirectCalls:
         if len(self._recipes) >= _CACHE_SIZE:
             self._recipes.clear()
         self._recipes[key] = _make_recipe(prepared) if _is_usual(prepared) else None
+        return prepared.run()
+
+    def _plan_first(self, look: Hashable, args: tuple[Any, ...]) -> Any:
+        """Return the outputs by the common road, and remember the plan for the next call."""
+        prepared = prepare(self._kernel, self._signature, args, self._options)
+        if len(self._plans) >= _CACHE_SIZE:
+            self._plans.clear()
+        is_usual = _is_usual(prepared) and not any(map(is_constant, args))
+        self._plans[look] = prepared.lowering.repeat(prepared.call, prepared.arrays) if is_usual else None
         return prepared.run()
 
 

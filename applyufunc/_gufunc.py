@@ -84,7 +84,7 @@ class GUFunc(BoundKernel, Generic[P, R]):
         """The number of outputs."""
         return self._signature.nout
 
-    def __call__(self, *args: Any, **keywords: Any) -> R:
+    def __call__(self, /, *args: Any, **keywords: Any) -> R:
         """Apply the kernel to arrays; keywords are `axes`, `axis`, `keepdims` and the kernel's own."""
         if is_read_by_torch():
             return call_in_graph(self, args, keywords)  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Collection, MutableMapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from types import MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 import numpy as np
@@ -156,6 +156,8 @@ def parameters_of(func: KernelFunction, nin: int) -> Parameters:
     """Return the names that `func` takes by keyword, beyond its `nin` arguments."""
     if isinstance(func, np.ufunc) or (describes_itself(func) and _compiled.is_numba(func)):
         return Parameters(_UFUNC_KEYWORDS, open_ended=False)
+    if type(func) is FunctionType and not vars(func):  # nothing says that it has another signature than its code
+        return _parameters_of_code(func.__code__, nin)
     try:
         parameters = list(inspect.signature(func).parameters.values())
     except (TypeError, ValueError):  # builtins without a text signature
@@ -164,6 +166,14 @@ def parameters_of(func: KernelFunction, nin: int) -> Parameters:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = {p.name for p in positional[nin:] if p.kind is p.POSITIONAL_OR_KEYWORD}
     return Parameters(frozenset(keyword_only | named), any(p.kind is p.VAR_KEYWORD for p in parameters))
+
+
+def _parameters_of_code(code: CodeType, nin: int) -> Parameters:
+    """Return what `inspect.signature` would tell, which takes twenty times as long."""
+    n_positional = code.co_argcount
+    named = code.co_varnames[max(nin, code.co_posonlyargcount) : n_positional]
+    keyword_only = code.co_varnames[n_positional : n_positional + code.co_kwonlyargcount]
+    return Parameters(frozenset(named + keyword_only), bool(code.co_flags & inspect.CO_VARKEYWORDS))
 
 
 def _is_of(func: Any, packages: Collection[str]) -> bool:

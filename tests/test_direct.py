@@ -366,3 +366,112 @@ def test_a_note_under_jax_is_that_of_the_common_road(jax):
     function(array)
     fails = True
     assert outcome(lambda: function(array)) == outcome(lambda: au.apply_ufunc(kernel, "(n)->(n)", array))
+
+
+@pytest.fixture
+def da():
+    return pytest.importorskip("dask.array")
+
+
+FACTOR = 2.0
+
+
+def dask_pair(da, chunks=(2, 3), dtype="f8"):
+    return da.from_array(ROWS.astype(dtype), chunks=chunks), da.ones((4, 3), chunks=chunks, dtype=dtype)
+
+
+@pytest.mark.parametrize("chunks", [(2, 3), (1, 3), (4, 3), (2, 1)], ids=str)
+@pytest.mark.parametrize("signature", ["(n),(n)->()", "(n),(n)->(n),()"])
+def test_a_dask_call_that_looks_like_another_makes_layers_of_the_same_names(da, chunks, signature):
+    calls = []
+
+    def kernel(x, y):
+        calls.append(x.shape)
+        return dot(x, y) if signature.endswith(">()") else (x, dot(x, y))
+
+    def outputs(*arrays, call=again):
+        result = call(function, *arrays)
+        return result if isinstance(result, tuple) else (result,)
+
+    function, given = au.gufunc(signature, output_dtypes="f8")(kernel), dask_pair(da, chunks)
+    tripled = tuple(array * 3 for array in given)
+    first, direct = outputs(*given, call=lambda call, *arrays: call(*arrays)), outputs(*tripled)
+    common = outputs(
+        *tripled, call=lambda call, *arrays: au.apply_ufunc(kernel, signature, *arrays, output_dtypes="f8")
+    )
+    assert not calls
+    assert [output.name for output in direct] == [output.name for output in common]
+    assert not {output.name for output in direct} & {output.name for output in first}
+    assert [output.chunks for output in direct] == [output.chunks for output in common]
+    for output, expected in zip(direct[::-1], (9 * ROWS.sum(-1), 3 * ROWS), strict=False):
+        assert output.dtype == np.float64
+        np.testing.assert_array_equal(output.compute(), expected)
+
+
+def test_what_the_kernel_of_a_dask_call_uses_is_looked_at_in_every_call(da, monkeypatch):
+    function = au.gufunc("(n),(n)->()", output_dtypes="f8")(lambda x, y: np.vecdot(x, y) * FACTOR)
+    pair = dask_pair(da)
+    before = again(function, *pair)
+    monkeypatch.setitem(globals(), "FACTOR", 5.0)
+    after = function(*pair)
+    assert before.name != after.name
+    assert after.compute().tolist() == (5 * ROWS.sum(-1)).tolist()
+
+
+def test_dask_calls_of_another_look_are_planned_anew(da):
+    function = au.gufunc("(n),(n)->()", output_dtypes="f8")(dot)
+    for chunks, dtype in [((2, 3), "f8"), ((3, 3), "f8"), ((3, 3), "f4"), ((2, 3), "f8")]:
+        pair = dask_pair(da, chunks, dtype)
+        result = again(function, *pair)
+        assert result.chunks == pair[0].chunks[:1]
+        np.testing.assert_array_equal(result.compute(), ROWS.sum(-1))
+
+
+def test_settings_of_dask_make_another_plan(da):
+    import dask
+
+    function, array = au.gufunc("(n)->()", output_dtypes="f8")(lambda x: x.sum(-1)), da.ones((64, 64), chunks=(16, 64))
+    n_plans = []
+    for threshold in (4, 1, 4):
+        with dask.config.set({"array.rechunk.threshold": threshold}):
+            again(function, array)
+            n_plans.append(len(function._direct._plans))
+    assert n_plans == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "keywords"),
+    [("dask numpy", {}), ("dask scalar", {}), ("masked", {}), ("dask dask", {"scale": 2}), ("many chunks", {})],
+)
+def test_unusual_dask_calls_take_the_common_road(da, kinds, keywords):
+    pair = dask_pair(da)
+    args = {
+        "dask numpy": (pair[0], ROWS),
+        "dask scalar": (pair[0], 2.0),
+        "masked": (da.ma.masked_greater(pair[0], 5), pair[1]),
+        "dask dask": pair,
+        "many chunks": (da.ones((1100, 1), chunks=1),) * 2,
+    }[kinds]
+    function = au.gufunc("(),()->()", output_dtypes="f8")(lambda x, y, *, scale=1: x * y * scale)
+    function(*args, **keywords)
+    assert function._direct(args, keywords) is UNUSUAL
+    expected = args[0] * args[1] * keywords.get("scale", 1)
+    np.testing.assert_array_equal(function(*args, **keywords).compute(), expected.compute())
+
+
+def test_dask_calls_that_look_alike_warn_each_time(da):
+    function = au.gufunc("(n)->()", output_dtypes="f8", budget=64)(lambda x: x.sum(-1))
+    array = da.ones((4, 64), chunks=(1, 8))
+    for _ in range(3):
+        with pytest.warns(au.ApplyUfuncWarning, match="budget"):
+            function(array)
+
+
+def test_no_dask_array_is_kept_alive_after_a_call(da):
+    function = au.gufunc("(n),(n)->()", output_dtypes="f8")(dot)
+    pair = dask_pair(da)
+    result = again(function, *pair)
+    kept = [weakref.ref(array) for array in (*pair, result)]
+    del pair, result
+    gc.collect()
+    assert [reference() for reference in kept] == [None] * 3

@@ -20,7 +20,7 @@ from .._kernel import Kernel
 from .._options import Options
 from .._typing import Array, Namespace, Shape
 from ._host import as_numpy, check_one_device, check_transfer, library_name, like, to_host
-from ._plain import lend, narrow, settled, traces, untraced
+from ._plain import lend, look, narrow, repeat, settled, traces, untraced
 
 if TYPE_CHECKING:
     from .._explanation import Execution
@@ -33,9 +33,11 @@ __all__ = [
     "explain",
     "is_lazy",
     "lend",
+    "look",
     "lower",
     "namespace",
     "narrow",
+    "repeat",
     "settled",
     "shape",
     "traces",

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from .._call import Call
 from .._kernel import Kernel
 from .._typing import Array
 
-__all__ = ["default_dtype", "lend", "narrow", "settled", "traces", "untraced"]
+__all__ = ["default_dtype", "lend", "look", "narrow", "repeat", "settled", "traces", "untraced"]
 
 
 def traces(kernel: Kernel) -> bool:
@@ -39,6 +40,15 @@ def untraced() -> nullcontext[None]:
 
 def lend(args: Sequence[Any]) -> None:
     """Return nothing: the values are not there, or need no lending, or leave is asked for at every call."""
+
+
+def look(args: Sequence[Any], kernel: Kernel) -> None:
+    """Return nothing: a call is lowered anew each time."""
+
+
+def repeat(call: Call, arrays: Sequence[Array]) -> NoReturn:
+    """Refuse: nothing has a look."""
+    raise NotImplementedError
 
 
 def settled(output: Array) -> Array:

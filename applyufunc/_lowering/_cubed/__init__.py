@@ -7,7 +7,7 @@ from cubed's plan what a call costs. Storage, executors and the limit on memory 
 
 from __future__ import annotations
 
-from .._plain import default_dtype, lend, narrow, settled, traces, untraced
+from .._plain import default_dtype, lend, look, narrow, repeat, settled, traces, untraced
 from ._arrays import as_block, block_kind, convert, is_lazy, namespace, shape
 from ._explanation import explain
 from ._operation import lower
@@ -20,9 +20,11 @@ __all__ = [
     "explain",
     "is_lazy",
     "lend",
+    "look",
     "lower",
     "namespace",
     "narrow",
+    "repeat",
     "settled",
     "shape",
     "traces",

@@ -15,14 +15,22 @@ what they planned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from dask.array.core import Array as HighLevelArray
 
 from ..._call import Call
 from ..._errors import warn_caller
+from ..._kernel import Kernel
+from ..._transfer import transfer_is_allowed
 from ..._typing import Array
 from .._plain import default_dtype, lend, narrow, settled, traces, untraced
 from ._arrays import as_block, block_kind, convert, is_lazy, namespace, shape
 from ._explanation import explain
+from ._graph import FEW_CHUNKS, settings
+from ._identity import kernel_identity
 from ._roads import plan
 
 __all__ = [
@@ -33,9 +41,11 @@ __all__ = [
     "explain",
     "is_lazy",
     "lend",
+    "look",
     "lower",
     "namespace",
     "narrow",
+    "repeat",
     "settled",
     "shape",
     "traces",
@@ -48,4 +58,26 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     planned = plan(call, arrays)
     for text in planned.warnings:
         warn_caller(text)
-    return planned.build()
+    return planned.build(arrays)
+
+
+def look(args: Sequence[Any], kernel: Kernel) -> Hashable | None:
+    """Return chunks and dtypes, and what else decides on layers and their names, of arrays of the usual kind."""
+    if not all(type(arg) is HighLevelArray and type(arg._meta) is np.ndarray for arg in args):
+        return None
+    if sum(map(sum, (arg.numblocks for arg in args))) > FEW_CHUNKS:
+        return None
+    of_arrays = tuple((arg.chunks, arg.dtype) for arg in args)
+    return of_arrays, kernel_identity(kernel), settings(), transfer_is_allowed(False)
+
+
+def repeat(call: Call, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], tuple[Array, ...]]:
+    """Return what `lower` does with a call, for further arrays of the same look."""
+    planned = plan(call, arrays)
+
+    def lower_again(arrays: Sequence[Array]) -> tuple[Array, ...]:
+        for text in planned.warnings:
+            warn_caller(text)
+        return planned.build(arrays)
+
+    return lower_again

@@ -36,7 +36,7 @@ def explain(call: Call, arrays: Sequence[Array], finish: Callable[[Sequence[Arra
         kept=planned.kept,
         reason=planned.reason,
         state_bytes=planned.state_bytes,
-        n_tasks=n_tasks if is_estimate else _count_tasks(finish(planned.build())),
+        n_tasks=n_tasks if is_estimate else _count_tasks(finish(planned.build(arrays))),
         n_tasks_is_estimate=is_estimate,
         warnings=planned.warnings,
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -38,12 +39,25 @@ from ._chunks import ArgumentChunks, ChunkPlan, Move, OutputCore, plan_chunks, t
 from ._excess import Excess
 from ._identity import call_token, readable_name
 from ._keywords import without_large_keywords
-from ._layers import ONE_BLOCK, Location, Operands, Sizes, carriers, in_one_block, known, layer, unknown_as_nan
+from ._layers import (
+    ONE_BLOCK,
+    Location,
+    Operands,
+    Sizes,
+    Stage,
+    carriers,
+    in_one_block,
+    inner_layer,
+    known,
+    layer,
+    unknown_as_nan,
+)
 from ._planned import Planned
 from ._tasks import Cut, KernelTask, Pick, as_type_of, last
 from ._travel import travel_advice
 
 __all__ = [
+    "FEW_CHUNKS",
     "budget_bytes",
     "check_meta",
     "check_unknown_outputs",
@@ -52,6 +66,7 @@ __all__ = [
     "kernel_task",
     "output_metas",
     "plan_whole",
+    "settings",
     "warnings_of",
 ]
 
@@ -72,7 +87,7 @@ def plan_whole(call: Call, arrays: Sequence[Array]) -> Planned:
         moves=chunk_plan.moves,
         n_tasks=n_layers * chunk_plan.n_blocks,
         warnings=warnings_of(chunk_plan.excess, call.runner, n_tasks=chunk_plan.n_blocks),
-        build=partial(_build, call, arrays, given, chunk_plan, large),
+        build=partial(_build, _blueprint(call, arrays, given, chunk_plan, large), given, chunk_plan, large),
     )
 
 
@@ -93,8 +108,13 @@ def _plan_chunks(
 ) -> ChunkPlan:
     """Return the chunks for a call, remembered where they are few: a library makes the same call again and again."""
     n_chunks = sum(len(chunks) for argument in given for chunks in argument.chunks)
-    find = _find_chunks if n_chunks <= _FEW_CHUNKS else _find_chunks.__wrapped__
-    return find(given, cores, budget, merge, tuple(dask.config.get(name, None) for name in _STEPS_DEPEND_ON))
+    find = _find_chunks if n_chunks <= FEW_CHUNKS else _find_chunks.__wrapped__
+    return find(given, cores, budget, merge, settings())
+
+
+def settings() -> tuple[object, ...]:
+    """Return what Dask is told of how to rechunk."""
+    return tuple(dask.config.get(name, None) for name in _STEPS_DEPEND_ON)
 
 
 @lru_cache(maxsize=256)
@@ -191,42 +211,60 @@ def _merged(da: Namespace, array: Array, axes: Sequence[int]) -> Array:
     return layer(da, last, operands, grid | whole, array._meta, "merge", concatenate=True)
 
 
-def _build(
-    call: Call,
-    arrays: Sequence[Array],
-    given: Sequence[ArgumentChunks],
-    chunk_plan: ChunkPlan,
-    large: tuple[Array, ...],
-) -> tuple[Array, ...]:
-    """Return the outputs of a call whose arguments are to be cut as planned."""
-    da = front_end(arrays)
-    planned = cut_as_planned(da, arrays, given, chunk_plan.moves, chunk_plan.arguments)
-    return _layers(da, call, planned, given, chunk_plan, [from_host(da, array) for array in large])
+@dataclass(frozen=True, slots=True)
+class _Blueprint:
+    """All that there is to know of a call's layers before its arrays."""
+
+    task: KernelTask
+    labels: tuple[tuple[str, ...], ...]  # of the axes of each array
+    loop: Mapping[str, Sizes]
+    one_block: str  # the label of what every task sees whole
+    needs_label: bool  # whether an operand has it
+    outputs: tuple[Operand, ...]
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the kernel's blocks are those of the only output, with nothing to pick."""
+        return self.task.only is not None
 
 
-def _layers(
-    da: Namespace,
-    call: Call,
-    arrays: Sequence[Array],
-    given: Sequence[ArgumentChunks],
-    chunk_plan: ChunkPlan,
-    large: Sequence[Array],
-) -> tuple[Array, ...]:
-    """Return the outputs of a call whose arguments are cut as planned; all its tasks share `large`, of keywords."""
-    outputs, name, metas = call.plan.outputs, readable_name(call.kernel), output_metas(call, arrays)
+def _blueprint(
+    call: Call, arrays: Sequence[Array], given: Sequence[ArgumentChunks], chunk_plan: ChunkPlan, large: Sequence[Array]
+) -> _Blueprint:
+    outputs = call.plan.outputs
     loop = {dim: unknown_as_nan(chunks) for dim, chunks in chunk_plan.loop}
-    whole = [_whole_axes(array, argument, loop) for array, argument in zip(arrays, given, strict=True)]
+    whole = [_whole_axes(*each, loop) for each in zip(given, chunk_plan.arguments, strict=True)]
     needs_label = any(map(any, whole)) or any(array.ndim for array in large)
     is_single = len(outputs) == 1 and (outputs[0].n_core > 0 or not needs_label)
     one_block = "o0" if is_single else ONE_BLOCK
-    operands = [*_operands(arrays, given, whole, loop, one_block), *in_one_block(large, one_block)]
+    labels = tuple(
+        tuple(one_block if is_whole else dim for dim, is_whole in zip(argument.dims, axes, strict=True))
+        for argument, axes in zip(given, whole, strict=True)
+    )
+    metas = output_metas(call, arrays)
     task = kernel_task(call, given, chunk_plan.loop, metas, len(large), only=0 if is_single else None)
-    if is_single:
-        return (_layer(da, task, operands, loop, outputs[0].core_shape, metas[0], name),)
-    shared = {ONE_BLOCK: (1,)} if needs_label else {}
-    tuples = _layer(da, task, operands, loop | shared, (), np.empty((0,) * (len(loop) + len(shared)), object), name)
-    places = range(len(outputs))
-    return tuple(_picked(da, tuples, place, outputs[place], loop, metas[place], f"{name}-{place}") for place in places)
+    return _Blueprint(task, labels, loop, one_block, needs_label, outputs)
+
+
+def _build(
+    blueprint: _Blueprint,
+    given: Sequence[ArgumentChunks],
+    chunk_plan: ChunkPlan,
+    large: Sequence[Array],
+    arrays: Sequence[Array],
+) -> tuple[Array, ...]:
+    """Return the outputs of a call on arrays that are cut as planned; all its tasks share `large`, of keywords."""
+    da = front_end(arrays)
+    planned = cut_as_planned(da, arrays, given, chunk_plan.moves, chunk_plan.arguments)
+    task, loop, outputs = blueprint.task, blueprint.loop, blueprint.outputs
+    location: Operands = [(Location(tuple(loop.values())), tuple(loop))] if loop else []
+    shared = in_one_block([from_host(da, array) for array in large], blueprint.one_block)
+    operands = [*location, *zip(planned, blueprint.labels, strict=True), *shared]
+    if blueprint.is_single:
+        return (_layer(da, task, operands, loop, outputs[0].core_shape, task.metas[0], task.name),)
+    grid = {**loop, ONE_BLOCK: (1,)} if blueprint.needs_label else loop
+    tuples = inner_layer(da, task, operands, grid, task.name)
+    return tuple(_picked(da, tuples, blueprint, place) for place in range(len(outputs)))
 
 
 def output_metas(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -277,36 +315,20 @@ def _varying(dim: str, given: Sequence[ArgumentChunks]) -> tuple[tuple[int, int]
     return tuple((index, a.dims.index(dim)) for index, a in found if total_size(a.loop_chunks[dim]) != 1)
 
 
-def _whole_axes(array: Array, argument: ArgumentChunks, loop: Mapping[str, Sizes]) -> list[bool]:
+def _whole_axes(argument: ArgumentChunks, chunks: Sequence[Chunks], loop: Mapping[str, Sizes]) -> list[bool]:
     """Tell for each axis whether every block sees all of it, so that it takes the label of one block."""
     if argument.in_memory:
         return [False] * argument.n_loop + [True] * argument.n_core
-    thin = [len(loop[dim]) > n_blocks for dim, n_blocks in zip(argument.loop_chunks, array.numblocks, strict=False)]
+    thin = [len(loop[dim]) > len(along) for dim, along in zip(argument.loop_chunks, chunks, strict=False)]
     return thin + [True] * argument.n_core
 
 
-def _operands(
-    arrays: Sequence[Array],
-    given: Sequence[ArgumentChunks],
-    whole: Sequence[Sequence[bool]],
-    loop: Mapping[str, Sizes],
-    one_block: str,
-) -> Operands:
-    """Return what the kernel's task is called with: where the blocks lie in the loop, and the blocks."""
-    labels = [
-        tuple(one_block if is_whole else dim for dim, is_whole in zip(argument.dims, axes, strict=True))
-        for argument, axes in zip(given, whole, strict=True)
-    ]
-    location: Operands = [(Location(tuple(loop.values())), tuple(loop))] if loop else []
-    return [*location, *zip(arrays, labels, strict=True)]
-
-
-def _picked(
-    da: Namespace, tuples: Array, place: int, output: Operand, loop: Mapping[str, Sizes], meta: Array, name: str
-) -> Array:
-    """Return one output out of an array of tuples, whose last axis may be the one block of all core dims."""
-    one_block = () if tuples.ndim == len(loop) else ("o0" if output.n_core else ONE_BLOCK,)
-    return _layer(da, Pick(place), [(tuples, (*loop, *one_block))], loop, output.core_shape, meta, name)
+def _picked(da: Namespace, tuples: Array | Stage, blueprint: _Blueprint, place: int) -> Array:
+    """Return one output out of blocks of tuples, whose last axis may be the one block of all core dims."""
+    task, loop, output = blueprint.task, blueprint.loop, blueprint.outputs[place]
+    one_block = ("o0" if output.n_core else ONE_BLOCK,) if blueprint.needs_label else ()
+    name = f"{task.name}-{place}"
+    return _layer(da, Pick(place), [(tuples, (*loop, *one_block))], loop, output.core_shape, task.metas[place], name)
 
 
 def _layer(
@@ -323,6 +345,6 @@ def _layer(
     return layer(da, func, [*carriers([*core]), *operands], {**loop, **core}, meta, name)
 
 
-_FEW_CHUNKS: Final = 1000  # to compare more takes as long as to plan anew
+FEW_CHUNKS: Final = 1000  # to compare more takes as long as to plan anew
 _STEPS_DEPEND_ON: Final = ("array.chunk-size", "array.rechunk.method", "array.rechunk.threshold")
 """Settings of Dask's that `plan_rechunk` reads."""

@@ -7,13 +7,16 @@ cannot, the token is new at each call.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 import uuid
 from collections.abc import Hashable, Iterator
+from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
+import numpy as np
 from dask.base import tokenize
 
 from ..._blocks import BlockRunner
@@ -22,19 +25,25 @@ from ..._core_chunks import ScanKernel
 from ..._identity import IdentityMap, is_plain
 from ..._kernel import Kernel, describes_itself
 
-__all__ = ["call_token", "readable_name"]
+__all__ = ["call_token", "dtype_text", "kernel_identity", "readable_name"]
 
 
 def call_token(runner: BlockRunner) -> str:
     """Return the token of a call without its arrays."""
-    identity, kernel = _kernel_identity(runner.kernel), runner.kernel
+    identity, kernel = kernel_identity(runner.kernel), runner.kernel
     how = (
         *(kernel.vectorize, kernel.arrays, kernel.writable, kernel.contiguous, kernel.is_filling),
         *(kernel.thread_safe, str(kernel.compute_dtype)),
     )
+    keywords = [(name, runner.keywords[name]) for name in sorted(runner.keywords)]
+    plain = (runner.constants, tuple(keywords), runner.output_sizes)
+    if is_plain(plain):  # as text, since Dask would look at every part of it
+        dtypes = None if runner.dtypes is None else tuple(map(dtype_text, runner.dtypes))
+        text = repr((identity, how, runner.signature.text, plain, dtypes))
+        return hashlib.sha256(text.encode()).hexdigest()
     # No dict: before version 2025.4 Dask sorts one by the hashes of its keys (https://github.com/dask/dask/pull/11867).
-    keywords = [(name, _ordered(runner.keywords[name])) for name in sorted(runner.keywords)]
-    what = (runner.constants, keywords, runner.output_sizes, runner.dtypes)
+    ordered = [(name, _ordered(value)) for name, value in keywords]
+    what = (runner.constants, ordered, runner.output_sizes, runner.dtypes)
     token = _stable_token(identity, how, runner.signature.text, what)
     return token if token is not None else uuid.uuid4().hex
 
@@ -42,6 +51,12 @@ def call_token(runner: BlockRunner) -> str:
 def readable_name(kernel: Kernel) -> str:
     """Return a name without the characters that mean something in Dask's keys."""
     return re.sub(r"\W+", "_", kernel.name, flags=re.ASCII).strip("_") or "kernel"
+
+
+@lru_cache(maxsize=256)
+def dtype_text(dtype: np.dtype[Any]) -> str:
+    """Return all that a dtype is, remembered, since NumPy puts it together in Python."""
+    return repr(dtype)
 
 
 def _ordered(value: Any) -> Any:
@@ -55,10 +70,11 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-_Identity: TypeAlias = tuple[str, ...]
+Identity: TypeAlias = tuple[str, ...]
 
 
-def _kernel_identity(kernel: Kernel) -> _Identity:
+def kernel_identity(kernel: Kernel) -> Identity:
+    """Return what tells a kernel from others, in every process."""
     if isinstance(kernel.func, ScanKernel):
         return _scan_identity(kernel.func)
     if kernel.token is not None:
@@ -74,12 +90,12 @@ def _kernel_identity(kernel: Kernel) -> _Identity:
     return remembered[contents]
 
 
-def _scan_identity(scan: ScanKernel) -> _Identity:
+def _scan_identity(scan: ScanKernel) -> Identity:
     initial, step = scan.initial, scan.step
-    start = _kernel_identity(initial) if isinstance(initial, Kernel) else (_stable_token(initial) or uuid.uuid4().hex,)
+    start = kernel_identity(initial) if isinstance(initial, Kernel) else (_stable_token(initial) or uuid.uuid4().hex,)
     carry = tuple(tuple(map(str, dims)) for dims in scan.carry)
     how = repr((scan.dim, carry, step.vectorize, step.writable, step.thread_safe, str(step.compute_dtype)))
-    return "scan", *_kernel_identity(step), "from", *start, how
+    return "scan", *kernel_identity(step), "from", *start, how
 
 
 def _contents(func: Any) -> Hashable | None:
@@ -106,7 +122,7 @@ def _is_module(value: object) -> bool:
     return isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value
 
 
-def _function_identity(func: Any) -> _Identity:
+def _function_identity(func: Any) -> Identity:
     # A ufunc pickles by its name, under which another one may be tomorrow.
     token = None if is_made_by_numba(func) else _stable_token(*_parts(func))
     return ("function", token) if token is not None else ("object", _own_token(func))
@@ -140,5 +156,5 @@ def _own_token(func: Any) -> str:
         return uuid.uuid4().hex
 
 
-_remembered: IdentityMap[dict[Hashable, _Identity]] = IdentityMap()  # to read a function by value takes milliseconds
+_remembered: IdentityMap[dict[Hashable, Identity]] = IdentityMap()  # to read a function by value takes milliseconds
 _own_tokens: IdentityMap[str] = IdentityMap()

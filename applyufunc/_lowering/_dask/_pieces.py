@@ -88,14 +88,17 @@ def plan_cuts(
 ) -> Planned:
     """Return how arguments are cut alike along core dims and loop dims; no piece is smaller than its dim's halo."""
     da, dims = front_end(arrays), tuple(halos)
-    lazy = [_lazy(da, array, operand, dims) for array, operand in zip(arrays, _operands(call), strict=True)]
-    given = tuple(chunks_of(call, lazy))
+
+    def lazy(arrays: Sequence[Array]) -> list[Array]:
+        return [_lazy(da, array, operand, dims) for array, operand in zip(arrays, _operands(call), strict=True)]
+
+    given = tuple(chunks_of(call, lazy(arrays)))
     plan = _plan(call, given, halos)
     check_unknown_outputs(call, plan.n_blocks)
     call, large = without_large_keywords(call)
 
-    def built() -> tuple[Array, ...]:
-        cut = cut_as_planned(da, lazy, given, plan.moves, plan.arguments)
+    def built(arrays: Sequence[Array]) -> tuple[Array, ...]:
+        cut = cut_as_planned(da, lazy(arrays), given, plan.moves, plan.arguments)
         shared = tuple(from_host(da, array) for array in large)
         return build(Pieces(da, call, cut, given, plan.loop, plan.kept, output_metas(call, cut), shared))
 

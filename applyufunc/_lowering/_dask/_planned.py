@@ -5,7 +5,7 @@ In: what the modules that plan have found. Out: chunks, costs, warnings, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..._explanation import CoreWay
@@ -26,7 +26,7 @@ class Planned:
     moves: tuple[Move, ...]  # for each argument in turn
     n_tasks: int  # of its own layers, beside those of arguments and of rechunking; an estimate before optimisation
     warnings: tuple[str, ...]
-    build: Callable[[], tuple[Array, ...]]  # returns the outputs, core dims last
+    build: Callable[[Sequence[Array]], tuple[Array, ...]]  # outputs, core dims last, of arrays that look like these
     kept: tuple[tuple[str, Chunks], ...] = ()  # core dims that stay in chunks
     joined: tuple[tuple[Chunks, ...], ...] = ()  # for each argument in turn, with the edges of neighbours; (): none has
     reason: str = ""  # why core dims are merged, although they could be reduced where they lie

@@ -67,7 +67,7 @@ def plan_reduced(call: Call, arrays: Sequence[Array], *, may_try: bool) -> Plann
         # States, a third as many tasks that combine them, and the tuples' outputs.
         n_tasks=plan.n_pieces * 4 // 3 + (1 + len(call.plan.outputs)) * plan.n_outputs,
         warnings=_warnings(lighter, piecewise, parts, plan),
-        build=partial(_build, lighter, arrays, parts, plan, large),
+        build=partial(_build, lighter, parts, plan, large),
     )
 
 
@@ -156,7 +156,7 @@ _SHARE_NOT: Final = "tasks that combine states cannot share it: let chunk or agg
 
 
 def _build(
-    call: Call, arrays: Sequence[Array], parts: _Parts, plan: ReductionPlan, large: tuple[Array, ...]
+    call: Call, parts: _Parts, plan: ReductionPlan, large: tuple[Array, ...], arrays: Sequence[Array]
 ) -> tuple[Array, ...]:
     """Return the outputs of a call whose arguments are cut as planned."""
     da, given, metas = front_end(arrays), tuple(chunks_of(call, arrays)), output_metas(call, arrays)

@@ -19,6 +19,7 @@ from ..._blocks import BlockRunner, add_note, location_text
 from ..._errors import DimensionError
 from ..._typing import Array
 from .._host import as_numpy, like, refuse_transfer, to_host
+from ._identity import dtype_text
 from ._keywords import put_back
 
 __all__ = ["Alike", "Cut", "KernelTask", "Pick", "as_type_of", "last", "noted", "piece_text"]
@@ -53,7 +54,7 @@ class KernelTask:
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         """Return what stands for the task in the names of arrays; Dask adds those of the blocks."""
-        types = tuple((type(meta).__module__, type(meta).__qualname__, meta.dtype) for meta in self.metas)
+        types = tuple((type(meta).__module__, type(meta).__qualname__, dtype_text(meta.dtype)) for meta in self.metas)
         return "applyufunc.KernelTask", self.token, types, self.cuts, self.alike, self.allow_transfer, self.only
 
     def __call__(self, *operands: Any) -> Any:

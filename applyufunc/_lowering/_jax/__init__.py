@@ -21,7 +21,7 @@ from ..._errors import warn_caller
 from ..._explanation import Execution, Way, in_one_block
 from ..._kernel import Kernel
 from ..._typing import Array, Namespace, Shape
-from .._plain import settled
+from .._plain import look, repeat, settled
 from ._callback import call_back, call_on_shards, find_route, is_gathered
 from ._direct import call_directly, common_device, is_concrete, is_spread, lend, untraced
 from ._dtypes import canonical, default_dtype, narrow, narrowing_texts
@@ -37,9 +37,11 @@ __all__ = [
     "is_lazy",
     "is_traced",
     "lend",
+    "look",
     "lower",
     "namespace",
     "narrow",
+    "repeat",
     "settled",
     "shape",
     "traces",

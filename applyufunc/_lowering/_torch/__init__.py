@@ -20,7 +20,7 @@ from ..._errors import OptionError
 from ..._explanation import Execution, in_one_block
 from ..._kernel import Kernel
 from ..._typing import Array, Namespace
-from .._plain import lend
+from .._plain import lend, look, repeat
 from ._direct import as_tensors, call_directly, device_of
 from ._dtypes import default_dtype, narrow
 from ._entry import convert
@@ -40,9 +40,11 @@ __all__ = [
     "is_lazy",
     "is_traced",
     "lend",
+    "look",
     "lower",
     "namespace",
     "narrow",
+    "repeat",
     "settled",
     "shape",
     "traces",

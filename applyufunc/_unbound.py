@@ -1,0 +1,80 @@
+"""Gufunc objects for unbound calls: `find_gufunc` returns the one that an equal call before has left.
+
+In: a function, a signature, the keywords that are options. Out: a gufunc object, or None where none may be left: only
+functions that their module holds are remembered, so that nothing is kept alive. Knows no arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType, NoneType
+from typing import Any, Final, cast
+
+import numpy as np
+
+from ._derivatives import check_rules
+from ._dim_names import check_dims
+from ._gufunc import GUFunc
+from ._options import Options, make_options
+from ._signature import Signature
+
+__all__ = ["find_gufunc", "read_chosen"]
+
+
+def find_gufunc(func: Any, signature: Signature, chosen: Mapping[str, Any]) -> GUFunc[..., Any] | None:
+    """Return the gufunc object for a function under the options that are chosen; made if there is none yet."""
+    key = _key(func, signature, chosen)
+    if key is None:
+        return None
+    try:
+        return _gufuncs[key]
+    except KeyError:
+        gufunc: GUFunc[..., Any] = GUFunc(func, signature, read_chosen(signature, chosen))
+    if len(_gufuncs) >= _CACHE_SIZE:
+        _gufuncs.clear()
+    return _gufuncs.setdefault(key, gufunc)
+
+
+def read_chosen(signature: Signature, chosen: Mapping[str, Any]) -> Options:
+    """Return the options of an unbound call, checked."""
+    options = make_options(Options(), chosen)
+    check_dims(options, signature)
+    check_rules(options, signature)
+    return options
+
+
+def _key(func: object, signature: Signature, chosen: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """Return what tells a call from others, without its arguments and the kernel's own keywords."""
+    if not _is_held_by_its_module(func):
+        return None
+    try:  # the function stays what its id says, since what is kept holds it
+        return id(func), signature, *[(name, _frozen(value)) for name, value in chosen.items()]
+    except TypeError:
+        return None
+
+
+def _is_held_by_its_module(func: object) -> bool:
+    """Tell a function that is kept alive anyway, by its name."""
+    module, name = getattr(func, "__module__", "numpy"), getattr(func, "__name__", None)  # ufuncs do not say
+    return type(module) is str and getattr(sys.modules.get(module), "__dict__", _NOTHING).get(name) is func
+
+
+def _frozen(value: object) -> tuple[object, ...]:
+    """Return what tells an option's value from others, hashable; TypeError where it may change and look the same."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind, value  # 1 and True are equal
+    if kind is list or kind is tuple:
+        return kind, *map(_frozen, cast(Iterable[object], value))
+    if kind is dict:
+        return kind, *map(_frozen, cast(Mapping[object, object], value).items())
+    if isinstance(value, np.dtype) and value.names is None:
+        return kind, value
+    raise TypeError
+
+
+_CACHE_SIZE: Final = 256  # all go when it is full, as to keep their order would take longer than to make one again
+_NOTHING: Final[Mapping[object, object]] = MappingProxyType({})
+_PLAIN: Final = frozenset({bool, int, str, bytes, NoneType, type})  # no float: 0.0 and -0.0 are equal
+_gufuncs: dict[tuple[object, ...], GUFunc[..., Any]] = {}
