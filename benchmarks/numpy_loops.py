@@ -10,7 +10,7 @@ import numpy as np
 
 import applyufunc as au
 
-from ._family import OURS, Bar, Case, CaseResults, Ways, as_tuple
+from ._family import KERNEL, OURS, Bar, Case, CaseResults, Ways, as_tuple
 from ._work import measure_work
 
 __all__ = ["BARS", "CASES", "TITLE", "WAYS", "measure"]
@@ -21,7 +21,7 @@ COMPREHENSION: Final = "list comprehension"
 VECTORIZE: Final = "numpy.vectorize"
 ONE_THREAD: Final = "applyufunc, one thread"
 
-WAYS: Final = (OURS, COMPREHENSION, VECTORIZE, ONE_THREAD)
+WAYS: Final = (OURS, COMPREHENSION, VECTORIZE, KERNEL, ONE_THREAD)
 
 NumPyArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -97,12 +97,13 @@ def _bars() -> Sequence[Bar]:
     loops = [case for case in CASES if case != "two threads"]
     return [
         *(Bar("seconds, of a list comprehension", case, 1.25, of_comprehension) for case in loops),
-        # Where the kernel itself is cheap: no loop takes less than what the kernel takes.
-        Bar("`numpy.vectorize`'s seconds, of ours", "a number", 4, of_vectorize, is_floor=True),
+        # Where kernels are cheap and return no rows: no loop takes less than they do, and than it takes to store a row.
+        *(Bar("`numpy.vectorize`'s seconds, of ours", case, 4, of_vectorize, is_floor=True) for case in _CHEAP),
         Bar("one thread's seconds, of two threads'", "two threads", 1.6, of_one_thread, is_floor=True),
     ]
 
 
+_CHEAP: Final = ("a number", "an argument for all")
 BARS: Final = _bars()
 
 
@@ -125,8 +126,18 @@ def _ways(kernel: Callable[..., Any], signature: str, arrays: Sequence[NumPyArra
         returned = [kernel(row, *others) for row in rows] if others else [kernel(row) for row in rows]
         return tuple(map(np.array, zip(*returned, strict=True))) if n_outputs > 1 else (np.array(returned),)
 
+    def kernel_alone() -> tuple[Any, ...]:
+        if others:
+            for row in rows:
+                kernel(row, *others)
+        else:
+            for row in rows:
+                kernel(row)
+        return ()
+
     return {
         OURS: lambda: as_tuple(function(*arrays)),
         COMPREHENSION: comprehension,
         VECTORIZE: lambda: as_tuple(vectorized(*arrays)),
+        KERNEL: kernel_alone,
     }
