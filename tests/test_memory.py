@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import weakref
 
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 
 import applyufunc as au
+
+N_CALLS = int(os.environ.get("APPLYUFUNC_CALLS", "0"))
+"""Calls of each kind in place of those below; 100,000 take a quarter of an hour."""
 
 X = np.arange(12.0).reshape(4, 3)
 
@@ -25,6 +29,10 @@ def numpy_direct():
 
 def numpy_unbound():
     return lambda: au.apply_ufunc(row_sum, "(n)->()", X, axis=0)
+
+
+def numpy_remembered():
+    return lambda: au.apply_ufunc(np.vecdot, "(n),(n)->()", X, X)
 
 
 def numpy_loop():
@@ -91,6 +99,13 @@ def dask_values():
     return lambda: build().compute(scheduler="sync")
 
 
+def cubed_built():
+    cubed = pytest.importorskip("cubed")
+    x = cubed.asarray(X, chunks=(2, 3), spec=cubed.Spec(allowed_mem="100MB"))
+    function = au.gufunc("(n)->()", output_dtypes=float)(row_sum)
+    return lambda: function(x)
+
+
 def jax_eager():
     jnp = pytest.importorskip("jax.numpy")
     x = jnp.asarray(X)
@@ -127,6 +142,7 @@ def jax_refusal():
 CALLS = {
     "NumPy, direct": (numpy_direct, 100_000),
     "NumPy, unbound": (numpy_unbound, 600),
+    "NumPy, unbound and remembered": (numpy_remembered, 10_000),
     "NumPy, items": (numpy_loop, 600),
     "NumPy, items in threads": (numpy_threads, 200),
     "NumPy, slices": (numpy_slices, 400),
@@ -136,7 +152,8 @@ CALLS = {
     "PyTorch, vmap": (torch_vmap, 150),
     "xarray": (xarray_labelled, 200),
     "Dask, built": (dask_graph, 150),
-    "Dask, computed": (dask_values, 100),
+    "Dask, computed": (dask_values, 200),
+    "cubed, built": (cubed_built, 40),
     "JAX, eager": (jax_eager, 300),
     "JAX, vmap": (jax_vmap, 150),
     "JAX, jit": (lambda: jax_jit("ffi"), 1000),
@@ -159,7 +176,7 @@ def kept_by(call, n_calls):
 @pytest.mark.parametrize("case", CALLS)
 def test_calls_keep_nothing_alive(case):
     make, n_calls = CALLS[case]
-    call = make()
+    n_calls, call = N_CALLS or n_calls, make()
     kept_by(call, n_calls // 2)  # which fills caches
     limit = n_calls / 2  # objects: fewer than there are where every call leaves one
     # Again, where something else was at work, such as a cache that grew by a step.
