@@ -92,7 +92,7 @@ class DirectCalls:
         try:
             recipe = self._recipes[key]
         except KeyError:
-            return self._run_first(key, args, keywords)
+            return self._run_first(key, args, keywords, args)
         if recipe is None:
             return UNUSUAL
         if self._bound:
@@ -109,7 +109,7 @@ class DirectCalls:
         try:
             recipe = self._recipes[lent.look]
         except KeyError:
-            return self._run_first(lent.look, args, keywords)
+            return self._run_first(lent.look, args, keywords, lent.args)
         if recipe is None:
             return UNUSUAL
         outputs = recipe.run(self._func, lent.args, {**self._bound, **keywords})
@@ -143,13 +143,15 @@ class DirectCalls:
                 self._lowerings[kind] = None
         return self._lowerings[kind]
 
-    def _run_first(self, key: tuple[Any, ...], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-        """Return the outputs by the common road, and remember what can be for the next call."""
+    def _run_first(
+        self, key: tuple[Any, ...], args: tuple[Any, ...], keywords: Mapping[str, Any], seen: Sequence[Any]
+    ) -> Any:
+        """Return the outputs by the common road, and remember what can be for the next call; `seen` by the kernel."""
         options = dataclasses.replace(self._options, kwargs={**self._bound, **keywords}) if keywords else self._options
         prepared = prepare(self._kernel, self._signature, args, options)
         if len(self._recipes) >= _CACHE_SIZE:
             self._recipes.clear()
-        self._recipes[key] = _make_recipe(prepared) if _is_usual(prepared) else None
+        self._recipes[key] = _make_recipe(prepared, seen) if _is_usual(prepared) else None
         return prepared.run()
 
     def _plan_first(self, look: Hashable, args: tuple[Any, ...]) -> Any:
@@ -227,9 +229,9 @@ def _is_usual(prepared: Prepared) -> bool:
     return not (is_moved or is_warned or call.plan.is_empty or prepared.lowering.traces(call.kernel))
 
 
-def _make_recipe(prepared: Prepared) -> _Recipe:
+def _make_recipe(prepared: Prepared, seen: Sequence[Any]) -> _Recipe:
     runner, plan = prepared.call.runner, prepared.call.plan
-    expected = runner.expectation(prepared.arrays)
+    expected = runner.expectation([arg for arg in seen if not is_constant(arg)])
     views = tuple((position, _index(plan.inputs[position], plan)) for position in runner.array_positions)
     shapes = (tuple(size or 0 for size in output.shape) for output in plan.outputs)  # all are known
     is_tuple = len(plan.outputs) > 1 or plan.signature.always_tuple

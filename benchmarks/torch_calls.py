@@ -55,7 +55,13 @@ def _bars() -> list[Bar]:
     def of_kernel(results: CaseResults) -> float:
         return results[OURS].seconds / results[KERNEL].seconds
 
-    return [Bar("seconds, of the bare kernel", "torch, 100 MB", 1.3, of_kernel)]
+    def of_operator(results: CaseResults) -> float:
+        return results[OURS].seconds / results[OPERATOR].seconds
+
+    return [
+        Bar("seconds, of the bare kernel", "torch, 100 MB", 1.3, of_kernel),
+        *(Bar("seconds, of `custom_op`", case, 1.3, of_operator) for case in CASES),
+    ]
 
 
 BARS: Final = _bars()

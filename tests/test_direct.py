@@ -475,3 +475,76 @@ def test_no_dask_array_is_kept_alive_after_a_call(da):
     del pair, result
     gc.collect()
     assert [reference() for reference in kept] == [None] * 3
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def test_tensors_are_lent_to_the_kernel(torch):
+    seen = []
+    function = au.gufunc("(n),(n),()->(),(n)")(lambda x, y, z: seen.append((x, y, z)) or (dot(x, y) * z, x[..., ::-1]))
+    x, y = torch.from_numpy(ROWS.copy()), torch.ones(3, dtype=torch.float64)
+    total, backwards = again(function, x, y, 2)
+    assert [type(output) for output in (total, backwards)] == [torch.Tensor] * 2
+    np.testing.assert_array_equal(total.numpy(), 2 * ROWS.sum(-1))
+    np.testing.assert_array_equal(backwards.numpy(), ROWS[:, ::-1])
+    assert all(np.shares_memory(view, tensor.numpy()) for view, tensor in zip(seen[-1], (x, y), strict=False))
+    assert not any(view.flags.writeable for view in seen[-1][:2])
+    assert not np.shares_memory(backwards.numpy(), x.numpy())
+    backwards += 1
+    np.testing.assert_array_equal(x.numpy(), ROWS)
+
+
+def test_a_tensor_that_a_transformation_is_to_see_takes_the_common_road(torch):
+    function = au.gufunc("(n)->(n)", output_dtypes="f8", vjp=lambda x, cotangent: 2 * x * cotangent)(lambda x: x**2)
+    x = torch.from_numpy(ROWS.copy())
+    again(function, x)
+    leaf = x.clone().requires_grad_()
+    assert function._direct((leaf,), {}) is UNUSUAL
+    function(leaf).sum().backward()
+    np.testing.assert_array_equal(leaf.grad.numpy(), 2 * ROWS)
+    np.testing.assert_array_equal(torch.func.vmap(function)(x).numpy(), ROWS**2)
+    np.testing.assert_array_equal(torch.func.grad(lambda t: function(t).sum())(x).numpy(), 2 * ROWS)
+
+
+UNUSUAL_TENSORS = {
+    "conjugated": lambda torch: torch.tensor([[1 + 2j, 3j]]).conj(),
+    "negated": lambda torch: torch.tensor([[1 + 2j, 3j]]).conj().imag,
+    "a parameter": lambda torch: torch.nn.Parameter(torch.ones(1, 2), requires_grad=False),
+    "bfloat16": lambda torch: torch.ones(1, 2, dtype=torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSUAL_TENSORS)
+def test_unusual_tensors_take_the_common_road(torch, kind):
+    if kind == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    function, tensor = au.gufunc("(n)->()")(lambda x: x.sum(-1)), UNUSUAL_TENSORS[kind](torch)
+    expected = tensor.sum(-1)
+    for _ in range(2):
+        assert torch.equal(function(tensor), expected.detach())
+    assert function._direct((tensor,), {}) is UNUSUAL
+
+
+def test_the_default_dtype_of_pytorch_makes_another_call(torch):
+    function, tensor = au.gufunc("(n)->()", output_dtypes=float)(lambda x: x.sum(-1)), torch.ones((2, 3))
+    dtypes = []
+    for default in (torch.float32, torch.float64, torch.float32):
+        torch.set_default_dtype(default)
+        try:
+            dtypes.append(again(function, tensor).dtype)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert dtypes == [torch.float32, torch.float64, torch.float32]
+
+
+def test_what_pytorch_cannot_hold_is_refused_again(torch):
+    is_first = True
+    function = au.gufunc("(n)->()")(lambda x: x.sum(-1) if is_first else x.sum(-1).astype("U3"))
+    tensor = torch.ones((2, 3))
+    function(tensor)
+    is_first = False
+    with pytest.raises(au.OutputDTypeError, match="torch arrays cannot hold"):
+        function(tensor)

@@ -39,7 +39,7 @@ def untraced() -> nullcontext[None]:
 
 
 def lend(args: Sequence[Any]) -> None:
-    """Return nothing: the values are not there, or need no lending, or leave is asked for at every call."""
+    """Return nothing: the values are not there, or need no lending."""
 
 
 def look(args: Sequence[Any], kernel: Kernel) -> None:

@@ -20,8 +20,8 @@ from ..._errors import OptionError
 from ..._explanation import Execution, in_one_block
 from ..._kernel import Kernel
 from ..._typing import Array, Namespace
-from .._plain import lend, look, repeat
-from ._direct import as_tensors, call_directly, device_of
+from .._plain import look, repeat
+from ._direct import as_tensors, call_directly, device_of, lend
 from ._dtypes import default_dtype, narrow
 from ._entry import convert
 from ._host import from_numpy

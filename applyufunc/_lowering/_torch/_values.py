@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..._typing import Array, Shape
 
-__all__ = ["has_values", "hinted_shape", "is_recorded", "is_transformed", "untraced"]
+__all__ = ["has_values", "hinted_shape", "is_observed", "is_recorded", "is_transformed", "untraced"]
 
 
 def has_values(array: Array) -> bool:
@@ -38,6 +38,12 @@ def is_transformed(arrays: Sequence[Array]) -> bool:
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return True
     return torch.is_grad_enabled() and any(array.requires_grad for array in arrays if isinstance(array, torch.Tensor))
+
+
+def is_observed() -> bool:
+    """Tell whether something looks on at whatever is called, with or without a gradient."""
+    is_mapped = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    return bool(is_mapped or torch._C._len_torch_dispatch_stack() > 0)
 
 
 def is_recorded(arrays: Sequence[Array]) -> bool:
