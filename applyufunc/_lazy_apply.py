@@ -180,6 +180,9 @@ class _Whole:
 
     @classmethod
     def of(cls, func: KernelFunction, args: Sequence[Any]) -> _Whole:
+        arrays = tuple(arg for arg in args if not is_constant(arg))
+        if arrays and all(type(array) is np.ndarray for array in arrays):  # as a lowering would leave them
+            return cls(tuple(args), arrays, tuple(() if is_constant(arg) else arg.shape for arg in args), is_lazy=False)
         lowering = find_lowering(args)
         converted = lowering.convert(args, Options(), make_kernel(func, Options(kernel_arrays="same")))
         arrays = tuple(arg for arg in converted if not is_constant(arg))

@@ -104,6 +104,7 @@ def _library(arg: Any, what: str) -> str:
     return name if is_array(arg) else "numpy"
 
 
+@cache
 def _lowering_for(library: str) -> Any:
     return importlib.import_module(_MODULES.get(library, "._eager"), __name__)
 
