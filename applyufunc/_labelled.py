@@ -29,6 +29,7 @@ from ._labelled_arguments import (
     check_arguments,
     find_kinds,
     fit_at_sight,
+    kind_of,
     size_conflict,
     unknown_size,
 )
@@ -48,7 +49,7 @@ def evaluate_labelled(
 ) -> Any:
     """Return the outputs of `kernel` applied to `args`, some of which have labels; `run` gives those on arrays."""
     call = _make_call(kernel, signature, args, options, kinds)
-    if any(isinstance(arg, kinds.tree) for arg in args):
+    if kinds.tree in map(kind_of, args):
         _xarray().map_over_datasets(call.check, *args)  # all nodes, before the kernel runs for the first
         return _xarray().map_over_datasets(partial(call.evaluate, run), *args)
     return call.evaluate(run, *args)
@@ -130,11 +131,11 @@ class _LabelledCall:
 
     def fit(self, *args: Any) -> Fitted:
         """Return the arguments as xarray takes them; refuse what does not fit."""
+        if not self.names.may_be_absent and fit_at_sight(args, self.kinds, self.names):
+            return Fitted(args, self.names)
         unknown = unknown_size(args, self.kinds, self.names)
         if unknown is not None:
             raise DimensionError(unknown)
-        if not self.names.may_be_absent and fit_at_sight(args, self.kinds, self.names):
-            return Fitted(args, self.names)
         fitted = leave_out(args, self.kinds, self.names, self.signature)
         check_arguments(fitted.args, self.kinds, fitted.names, self.options)
         return fitted
@@ -148,9 +149,10 @@ class _LabelledCall:
         plain = tuple(
             position
             for position, arg in enumerate(fitted.args)
-            if not isinstance(arg, self.kinds) and not is_constant(arg)
+            if kind_of(arg) is None and not is_constant(arg)
         )
-        on_arrays = _OnArrays(run, self, fitted, plain)
+        may_fill = self.options.dataset_join not in (None, "exact")
+        on_arrays = _OnArrays(run, self, fitted, plain, may_fill)
         try:
             return _xarray().apply_ufunc(
                 on_arrays,
@@ -176,20 +178,22 @@ class _OnArrays:
     call: _LabelledCall
     fitted: Fitted
     plain: tuple[int, ...]  # positions of arguments without labels
+    may_fill: bool  # whether a fill value may stand for a variable that a Dataset lacks
     is_called: bool = False
 
     def __call__(self, *arrays: Any) -> Any:
         self.is_called = True
         signature, fitted = self.call.signature, self.fitted
-        arrays = _with_core_dims(arrays, fitted, self.call.kinds)
+        if self.may_fill:
+            arrays = _with_core_dims(arrays, fitted, self.call.kinds)
         if self.plain:
             _check_loops(arrays, self.plain, [len(dims) for dims in fitted.names.inputs])
         arrays = tuple(map(_indexed, arrays, fitted.inserts)) if fitted.inserts else arrays
         results = self.run(self.call.kernel, signature, arrays, self.call.options)
         outputs = results if signature.nout > 1 or signature.always_tuple else (results,)
-        outputs = tuple(map(_indexed, outputs, fitted.drops)) if fitted.drops else outputs
-        boxed = tuple(map(_boxed, outputs))
-        return boxed if signature.nout > 1 else boxed[0]
+        if fitted.drops:
+            outputs = tuple(map(_indexed, outputs, fitted.drops))
+        return tuple(map(_boxed, outputs)) if signature.nout > 1 else _boxed(outputs[0])
 
 
 class _Answer(Exception):  # noqa: N818  # no error: it carries a result past xarray
