@@ -34,6 +34,7 @@ from ._labelled_arguments import (
     unknown_size,
 )
 from ._labelled_results import finish, with_names
+from ._labelled_shortcuts import find_copied, run_on_copy, without_shared_coords
 from ._options import Options
 from ._plan import shape_text
 from ._signature import Signature
@@ -113,12 +114,15 @@ class _LabelledCall:
     def evaluate(self, run: Run, *args: Any) -> Any:
         """Return the outputs with labels: one, or a tuple where the signature says so."""
         fitted = self.fit(*args)
-        results = self._apply(run, fitted)
-        outputs = results if self.signature.nout > 1 else (results,)
-        finished = tuple(
-            finish(output, position, args, self.kinds, fitted.names, self.options)
-            for position, output in enumerate(outputs)
-        )
+        copied = find_copied(fitted.args, self.kinds, fitted.names, self.options)
+        if copied is None:
+            results = self._apply(run, fitted)
+            finished = tuple(
+                finish(output, position, args, self.kinds, fitted.names, self.options)
+                for position, output in enumerate(results if self.signature.nout > 1 else (results,))
+            )
+        else:
+            finished = run_on_copy(fitted.args, copied, fitted.names, self._on_arrays(run, fitted).outputs)
         return finished if self.signature.nout > 1 or self.signature.always_tuple else finished[0]
 
     def explain(self, *args: Any) -> Explanation:
@@ -146,17 +150,11 @@ class _LabelledCall:
 
     def _apply(self, run: Run, fitted: Fitted) -> Any:
         """Let xarray call `run` as `evaluate` on the arrays of each variable and group."""
-        plain = tuple(
-            position
-            for position, arg in enumerate(fitted.args)
-            if kind_of(arg) is None and not is_constant(arg)
-        )
-        may_fill = self.options.dataset_join not in (None, "exact")
-        on_arrays = _OnArrays(run, self, fitted, plain, may_fill)
+        on_arrays = self._on_arrays(run, fitted)
         try:
             return _xarray().apply_ufunc(
                 on_arrays,
-                *fitted.args,
+                *without_shared_coords(fitted.args, self.kinds, fitted.names, self.options),
                 input_core_dims=fitted.names.inputs,
                 output_core_dims=fitted.names.outputs,
                 exclude_dims=set(fitted.names.excluded),
@@ -169,10 +167,15 @@ class _LabelledCall:
                 raise
             raise DimensionError(conflict) from error
 
+    def _on_arrays(self, run: Run, fitted: Fitted) -> _OnArrays:
+        args = enumerate(fitted.args)
+        plain = tuple(position for position, arg in args if kind_of(arg) is None and not is_constant(arg))
+        return _OnArrays(run, self, fitted, plain, self.options.dataset_join not in (None, "exact"))
+
 
 @dataclass(slots=True)
 class _OnArrays:
-    """The function that xarray calls with the arrays of one variable, core dims last."""
+    """The function that is called with the arrays of one variable, core dims last."""
 
     run: Run
     call: _LabelledCall
@@ -182,6 +185,12 @@ class _OnArrays:
     is_called: bool = False
 
     def __call__(self, *arrays: Any) -> Any:
+        """Return the outputs as xarray takes them: one, or a tuple."""
+        outputs = self.outputs(*arrays)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    def outputs(self, *arrays: Any) -> tuple[Any, ...]:
+        """Return the outputs as arrays."""
         self.is_called = True
         signature, fitted = self.call.signature, self.fitted
         if self.may_fill:
@@ -193,7 +202,7 @@ class _OnArrays:
         outputs = results if signature.nout > 1 or signature.always_tuple else (results,)
         if fitted.drops:
             outputs = tuple(map(_indexed, outputs, fitted.drops))
-        return tuple(map(_boxed, outputs)) if signature.nout > 1 else _boxed(outputs[0])
+        return tuple(map(_boxed, outputs))
 
 
 class _Answer(Exception):  # noqa: N818  # no error: it carries a result past xarray
