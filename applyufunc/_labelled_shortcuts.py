@@ -71,9 +71,7 @@ def run_on_copy(
         for position, own in enumerate(names.outputs):
             output = outputs[position]
             is_moved = loop + own != dims
-            data[position][name] = (
-                type(variable)(loop + own, output).transpose(*dims).data if is_moved else output
-            )
+            data[position][name] = type(variable)(loop + own, output).transpose(*dims).data if is_moved else output
     return tuple(_copied(dataset, values) for values in data)
 
 
@@ -85,11 +83,16 @@ def _are_among(coords: Any, variables: Mapping[Hashable, Any], indexes: Mapping[
         if other is None or other.dims != variable.dims:
             return False
         if own is None or index is None:
-            if other is not variable or own is not index:
+            if own is not index or not (other is variable or _are_equal_scalars(other, variable)):
                 return False
         elif own is not index and not (type(own) is type(index) is _index_class() and own.equals(index)):
             return False
     return True
+
+
+def _are_equal_scalars(one: Any, other: Any) -> bool:
+    """Tell whether variables without dims are equal; xarray compares larger ones, which may be lazy, itself."""
+    return one.ndim == 0 and one.chunks is None and other.chunks is None and one.equals(other)
 
 
 def _copied(dataset: Any, data: Mapping[Hashable, Any]) -> Any:
@@ -105,7 +108,7 @@ def _copied(dataset: Any, data: Mapping[Hashable, Any]) -> Any:
 
 
 def _keeps_attributes(options: Options) -> bool:
-    """Tell whether results have the attributes of the first argument that has some, as they do on both ways."""
+    """Tell whether results have the attributes of the first argument, which both ways give them."""
     kept = options.keep_attrs
     if kept is None:
         kept = _xarray().get_options()["keep_attrs"]
@@ -123,7 +126,9 @@ def _keeps_by_default() -> bool:
 @cache
 def _index_class() -> type[Any]:
     """Return the class of the usual indexes, which are equal where those of pandas are."""
-    return _xarray().indexes.PandasIndex  # type: ignore[no-any-return]
+    from xarray.indexes import PandasIndex
+
+    return PandasIndex
 
 
 def _xarray() -> Any:
