@@ -101,7 +101,7 @@ def _refuse_collections(args: Sequence[Any], kinds: Kinds) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would take three times as long to make
 class _LabelledCall:
     """A call whose arguments may be of any number of variables and groups."""
 

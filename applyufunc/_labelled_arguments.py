@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ._arguments import is_constant
 from ._dim_names import DimNames, listed
 from ._errors import ArgumentError, DimensionError, OptionError
 from ._options import Options, nearest
@@ -67,24 +68,25 @@ def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options:
     examples = [first_group(arg, kinds) for arg in args]
     joined = _joined_names([example for example in examples if isinstance(example, kinds.dataset)], options)
     for position, example in enumerate(examples):
-        fitting: set[_Dims] = set()  # most variables of a Dataset have the dims of others
         for name, dims in _variables(example, kinds, joined):
-            if dims in fitting:
-                continue
-            if names.core.intersection(dims) == names.input_sets[position]:
-                fitting.add(dims)
-            else:
+            if names.core.intersection(dims) != names.input_sets[position]:
                 what = f"argument {position}" if name is None else f"variable {name!r} of argument {position}"
                 may_lack = name is not None and options.on_missing_core_dim in ("copy", "drop")
                 _refuse_dims(what, dims, position, names, may_lack=may_lack)
 
 
 def fit_at_sight(args: Sequence[Any], kinds: Kinds, names: DimNames) -> bool:
-    """Tell the usual arguments, single variables of known size with the right core dims, that need no closer look."""
+    """Tell the usual arguments, constants and variables of known sizes with the right core dims, from all others."""
     for arg, own in zip(args, names.input_sets, strict=True):
-        if arg.__class__ is not kinds.array and arg.__class__ is not kinds.variable:
-            return False
-        if names.core.intersection(arg.dims) != own or math.isnan(sum(arg.shape)):
+        if arg.__class__ is kinds.array or arg.__class__ is kinds.variable:
+            fits = names.core.intersection(arg.dims) == own and not math.isnan(sum(arg.shape))
+        elif arg.__class__ is kinds.dataset:
+            orders = set(dims_of_variables(arg).values())
+            fits = all(names.core.intersection(dims) == own for dims in orders)
+            fits = fits and not math.isnan(sum(arg.sizes.values()))
+        else:
+            fits = is_constant(arg)
+        if not fits:
             return False
     return True
 

@@ -29,8 +29,7 @@ def without_shared_coords(args: tuple[Any, ...], kinds: Kinds, names: DimNames, 
     if not only_arrays or names.excluded or not _keeps_attributes(options):
         return args
     coords = args[places[0]].coords
-    variables, indexes = coords.variables, coords.xindexes
-    if not all(_are_among(args[place].coords, variables, indexes) for place in places[1:]):
+    if not all(_are_among(args[place].coords, coords) for place in places[1:]):
         return args
     return tuple(arg.variable if place in places[1:] else arg for place, arg in enumerate(args))
 
@@ -75,24 +74,26 @@ def run_on_copy(
     return tuple(_copied(dataset, values) for values in data)
 
 
-def _are_among(coords: Any, variables: Mapping[Hashable, Any], indexes: Mapping[Hashable, Any]) -> bool:
+def _are_among(coords: Any, others: Any) -> bool:
     """Tell whether coordinates are all among others, equal to them at sight or by their indexes."""
-    own_indexes = coords.xindexes
-    for name, variable in coords.variables.items():
-        other, own, index = variables.get(name), own_indexes.get(name), indexes.get(name)
-        if other is None or other.dims != variable.dims:
+    variables, of_others = dict(coords.variables), dict(others.variables)
+    for name, variable in variables.items():
+        if name not in of_others or of_others[name].dims != variable.dims:
             return False
-        if own is None or index is None:
-            if own is not index or not (other is variable or _are_equal_scalars(other, variable)):
+    indexes, other_indexes = coords.xindexes, others.xindexes
+    for name, variable in variables.items():
+        index, other = indexes.get(name), other_indexes.get(name)
+        if index is None or other is None:
+            if index is not other or not _are_equal_at_sight(variable, of_others[name]):
                 return False
-        elif own is not index and not (type(own) is type(index) is _index_class() and own.equals(index)):
+        elif index is not other and not (type(index) is type(other) is _index_class() and index.equals(other)):
             return False
     return True
 
 
-def _are_equal_scalars(one: Any, other: Any) -> bool:
-    """Tell whether variables without dims are equal; xarray compares larger ones, which may be lazy, itself."""
-    return one.ndim == 0 and one.chunks is None and other.chunks is None and one.equals(other)
+def _are_equal_at_sight(one: Any, other: Any) -> bool:
+    """Tell equal variables that are one object, or have no dims; xarray compares larger ones, which may be lazy."""
+    return one is other or (one.ndim == 0 and one.chunks is None and other.chunks is None and one.equals(other))
 
 
 def _copied(dataset: Any, data: Mapping[Hashable, Any]) -> Any:

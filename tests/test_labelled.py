@@ -357,6 +357,22 @@ def test_a_dataset_that_keeps_its_dims_is_what_xarray_makes_of_it(dataset, monke
     assert dataset["low"].encoding == {"zlib": True}
 
 
+@examples(40)
+@given(labelled_arrays(), st.sampled_from([None, True, False]))
+def test_datasets_of_any_dims_come_out_as_from_xarray(arrays, keep_attrs):
+    one, two = arrays
+    dataset = xr.Dataset({"one": one, "two": one.transpose() + 1, "three": two.drop_vars("area", errors="ignore")})
+    kernel = lambda x: np.cumsum(x, axis=-1)
+    result = au.apply_ufunc(kernel, "(time)->(time)", dataset, keep_attrs=keep_attrs)
+    expected = xr.apply_ufunc(
+        kernel, dataset, input_core_dims=[["time"]], output_core_dims=[["time"]], keep_attrs=keep_attrs
+    )
+    assert (list(result), list(result.xindexes)) == (list(expected), list(expected.xindexes))
+    xr.testing.assert_identical(result.coords.to_dataset(), expected.coords.to_dataset())
+    for name, variable in dataset.variables.items():
+        xr.testing.assert_identical(result.variables[name], expected.variables[name].transpose(*variable.dims))
+
+
 @pytest.mark.parametrize("keep_attrs", [None, True, False, "drop_conflicts"])
 @pytest.mark.parametrize("set_option", ["default", True, False])
 def test_attributes_of_datasets_are_kept_as_xarray_keeps_them(dataset, keep_attrs, set_option):
