@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ._dim_names import sized_by_coords
@@ -32,11 +34,10 @@ def evaluate_any(
     """Return the outputs of `kernel` applied to `args`; `evaluate_arrays` gives those of arrays that had labels."""
     options = sized_by_coords(options, signature)
     if sys.modules.get("xarray") is not None:
-        from ._labelled import evaluate_labelled, find_kinds
-
-        kinds = find_kinds(args)
+        labelled = _import_labelled()
+        kinds = labelled.find_kinds(args)
         if kinds is not None:
-            return evaluate_labelled(kernel, signature, args, options, kinds, evaluate_arrays)
+            return labelled.evaluate_labelled(kernel, signature, args, options, kinds, evaluate_arrays)
     return evaluate(kernel, signature, args, options)
 
 
@@ -50,3 +51,10 @@ def explain_any(kernel: Kernel, signature: Signature, args: Sequence[Any], optio
     from ._explain import explain_call
 
     return explain_call(kernel, signature, args, options)
+
+
+@cache
+def _import_labelled() -> ModuleType:  # once, since an import statement takes longer than to look at the arguments
+    from . import _labelled
+
+    return _labelled

@@ -29,10 +29,12 @@ from ._labelled_arguments import (
     check_arguments,
     find_kinds,
     fit_at_sight,
+    kind_of,
     size_conflict,
     unknown_size,
 )
 from ._labelled_results import finish, with_names
+from ._labelled_shortcuts import find_copied, run_on_copy, without_shared_coords
 from ._options import Options
 from ._plan import shape_text
 from ._signature import Signature
@@ -48,7 +50,7 @@ def evaluate_labelled(
 ) -> Any:
     """Return the outputs of `kernel` applied to `args`, some of which have labels; `run` gives those on arrays."""
     call = _make_call(kernel, signature, args, options, kinds)
-    if any(isinstance(arg, kinds.tree) for arg in args):
+    if kinds.tree in map(kind_of, args):
         _xarray().map_over_datasets(call.check, *args)  # all nodes, before the kernel runs for the first
         return _xarray().map_over_datasets(partial(call.evaluate, run), *args)
     return call.evaluate(run, *args)
@@ -99,7 +101,7 @@ def _refuse_collections(args: Sequence[Any], kinds: Kinds) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would take three times as long to make
 class _LabelledCall:
     """A call whose arguments may be of any number of variables and groups."""
 
@@ -112,12 +114,15 @@ class _LabelledCall:
     def evaluate(self, run: Run, *args: Any) -> Any:
         """Return the outputs with labels: one, or a tuple where the signature says so."""
         fitted = self.fit(*args)
-        results = self._apply(run, fitted)
-        outputs = results if self.signature.nout > 1 else (results,)
-        finished = tuple(
-            finish(output, position, args, self.kinds, fitted.names, self.options)
-            for position, output in enumerate(outputs)
-        )
+        copied = find_copied(fitted.args, self.kinds, fitted.names, self.options)
+        if copied is None:
+            results = self._apply(run, fitted)
+            finished = tuple(
+                finish(output, position, args, self.kinds, fitted.names, self.options)
+                for position, output in enumerate(results if self.signature.nout > 1 else (results,))
+            )
+        else:
+            finished = run_on_copy(fitted.args, copied, fitted.names, self._on_arrays(run, fitted).outputs)
         return finished if self.signature.nout > 1 or self.signature.always_tuple else finished[0]
 
     def explain(self, *args: Any) -> Explanation:
@@ -130,11 +135,11 @@ class _LabelledCall:
 
     def fit(self, *args: Any) -> Fitted:
         """Return the arguments as xarray takes them; refuse what does not fit."""
+        if not self.names.may_be_absent and fit_at_sight(args, self.kinds, self.names):
+            return Fitted(args, self.names)
         unknown = unknown_size(args, self.kinds, self.names)
         if unknown is not None:
             raise DimensionError(unknown)
-        if not self.names.may_be_absent and fit_at_sight(args, self.kinds, self.names):
-            return Fitted(args, self.names)
         fitted = leave_out(args, self.kinds, self.names, self.signature)
         check_arguments(fitted.args, self.kinds, fitted.names, self.options)
         return fitted
@@ -145,16 +150,11 @@ class _LabelledCall:
 
     def _apply(self, run: Run, fitted: Fitted) -> Any:
         """Let xarray call `run` as `evaluate` on the arrays of each variable and group."""
-        plain = tuple(
-            position
-            for position, arg in enumerate(fitted.args)
-            if not isinstance(arg, self.kinds) and not is_constant(arg)
-        )
-        on_arrays = _OnArrays(run, self, fitted, plain)
+        on_arrays = self._on_arrays(run, fitted)
         try:
             return _xarray().apply_ufunc(
                 on_arrays,
-                *fitted.args,
+                *without_shared_coords(fitted.args, self.kinds, fitted.names, self.options),
                 input_core_dims=fitted.names.inputs,
                 output_core_dims=fitted.names.outputs,
                 exclude_dims=set(fitted.names.excluded),
@@ -167,29 +167,42 @@ class _LabelledCall:
                 raise
             raise DimensionError(conflict) from error
 
+    def _on_arrays(self, run: Run, fitted: Fitted) -> _OnArrays:
+        args = enumerate(fitted.args)
+        plain = tuple(position for position, arg in args if kind_of(arg) is None and not is_constant(arg))
+        return _OnArrays(run, self, fitted, plain, self.options.dataset_join not in (None, "exact"))
+
 
 @dataclass(slots=True)
 class _OnArrays:
-    """The function that xarray calls with the arrays of one variable, core dims last."""
+    """The function that is called with the arrays of one variable, core dims last."""
 
     run: Run
     call: _LabelledCall
     fitted: Fitted
     plain: tuple[int, ...]  # positions of arguments without labels
+    may_fill: bool  # whether a fill value may stand for a variable that a Dataset lacks
     is_called: bool = False
 
     def __call__(self, *arrays: Any) -> Any:
+        """Return the outputs as xarray takes them: one, or a tuple."""
+        outputs = self.outputs(*arrays)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    def outputs(self, *arrays: Any) -> tuple[Any, ...]:
+        """Return the outputs as arrays."""
         self.is_called = True
         signature, fitted = self.call.signature, self.fitted
-        arrays = _with_core_dims(arrays, fitted, self.call.kinds)
+        if self.may_fill:
+            arrays = _with_core_dims(arrays, fitted, self.call.kinds)
         if self.plain:
             _check_loops(arrays, self.plain, [len(dims) for dims in fitted.names.inputs])
         arrays = tuple(map(_indexed, arrays, fitted.inserts)) if fitted.inserts else arrays
         results = self.run(self.call.kernel, signature, arrays, self.call.options)
         outputs = results if signature.nout > 1 or signature.always_tuple else (results,)
-        outputs = tuple(map(_indexed, outputs, fitted.drops)) if fitted.drops else outputs
-        boxed = tuple(map(_boxed, outputs))
-        return boxed if signature.nout > 1 else boxed[0]
+        if fitted.drops:
+            outputs = tuple(map(_indexed, outputs, fitted.drops))
+        return tuple(map(_boxed, outputs))
 
 
 class _Answer(Exception):  # noqa: N818  # no error: it carries a result past xarray

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ._arguments import is_constant
 from ._dim_names import DimNames, listed
 from ._errors import ArgumentError, DimensionError, OptionError
 from ._options import Options, nearest
@@ -23,9 +24,11 @@ __all__ = [
     "Kinds",
     "check_arguments",
     "dims_of",
+    "dims_of_variables",
     "find_kinds",
     "first_group",
     "fit_at_sight",
+    "kind_of",
     "size_conflict",
     "unknown_size",
 ]
@@ -47,8 +50,15 @@ def find_kinds(args: Sequence[Any]) -> Kinds | None:
     """Return the classes if an argument is of one of them; costs next to nothing where xarray is not loaded."""
     if sys.modules.get("xarray") is None:
         return None
-    kinds = _import_kinds()
-    return kinds if any(isinstance(arg, kinds) for arg in args) else None
+    for arg in args:
+        if kind_of(arg) is not None:
+            return _import_kinds()
+    return None
+
+
+def kind_of(arg: Any) -> type[Any] | None:
+    """Return which of `Kinds` an argument is one of; None where it has no labels."""
+    return _kind_of_class(arg.__class__)
 
 
 def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options: Options) -> None:
@@ -66,9 +76,17 @@ def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options:
 
 
 def fit_at_sight(args: Sequence[Any], kinds: Kinds, names: DimNames) -> bool:
-    """Tell the usual arguments, single variables with the right core dims, that need no closer look."""
+    """Tell the usual arguments, constants and variables of known sizes with the right core dims, from all others."""
     for arg, own in zip(args, names.input_sets, strict=True):
-        if not isinstance(arg, (kinds.array, kinds.variable)) or names.core.intersection(arg.dims) != own:
+        if arg.__class__ is kinds.array or arg.__class__ is kinds.variable:
+            fits = names.core.intersection(arg.dims) == own and not math.isnan(sum(arg.shape))
+        elif arg.__class__ is kinds.dataset:
+            orders = set(dims_of_variables(arg).values())
+            fits = all(names.core.intersection(dims) == own for dims in orders)
+            fits = fits and not math.isnan(sum(arg.sizes.values()))
+        else:
+            fits = is_constant(arg)
+        if not fits:
             return False
     return True
 
@@ -78,11 +96,15 @@ def first_group(arg: Any, kinds: Kinds) -> Any:
     return next(iter(arg))[1] if isinstance(arg, kinds.group_by) else arg
 
 
-def dims_of(arg: Any, kinds: Kinds, name: Hashable = None) -> _Dims:
-    """Return the dims of an argument, or of the variable `name` of a Dataset; () where there are no labels."""
-    if isinstance(arg, kinds.dataset):
-        return tuple(arg.variables[name].dims) if name in arg.data_vars else ()
+def dims_of(arg: Any, kinds: Kinds) -> _Dims:
+    """Return the dims of an argument that is a single variable; () of others, and where there are no labels."""
     return tuple(arg.dims) if isinstance(arg, (kinds.array, kinds.variable)) else ()
+
+
+def dims_of_variables(dataset: Any) -> dict[Hashable, _Dims]:
+    """Return the dims of the variables of a Dataset by their names."""
+    variables = dataset.variables
+    return {name: variables[name].dims for name in dataset.data_vars}
 
 
 def size_conflict(args: Sequence[Any], kinds: Kinds, names: DimNames) -> str | None:
@@ -119,6 +141,12 @@ def unknown_size(args: Sequence[Any], kinds: Kinds, names: DimNames) -> str | No
                     )
             compared.update(unknown)
     return None
+
+
+@lru_cache(maxsize=256)
+def _kind_of_class(own: type[Any]) -> type[Any] | None:
+    """Return which of `Kinds` a class is; isinstance is slow for those that are abstract, and for whatever is none."""
+    return next((kind for kind in _import_kinds() if issubclass(own, kind)), None)
 
 
 @cache
@@ -162,8 +190,7 @@ def _joined_names(datasets: Sequence[Any], options: Options) -> Collection[Hasha
 def _variables(arg: Any, kinds: Kinds, joined: Collection[Hashable]) -> Iterator[tuple[Hashable, _Dims]]:
     """Yield the names of a Dataset's variables, or None for a single one, with their dims."""
     if isinstance(arg, kinds.dataset):
-        for name in filter(joined.__contains__, arg.data_vars):
-            yield name, dims_of(arg, kinds, name)
+        yield from ((name, dims) for name, dims in dims_of_variables(arg).items() if name in joined)
     elif isinstance(arg, (kinds.array, kinds.variable)):
         yield None, dims_of(arg, kinds)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from ._dim_names import DimNames
 from ._explanation import ExplainedOperand, Explanation
-from ._labelled_arguments import Kinds, dims_of, first_group
+from ._labelled_arguments import Kinds, dims_of, dims_of_variables, first_group
 from ._options import Options
 
 __all__ = ["finish", "with_names"]
@@ -54,12 +54,12 @@ def _in_place(output: Any, args: Sequence[Any], kinds: Kinds, new: frozenset[Has
         order = _order(output.dims, tuple(dims_of(arg, kinds) for arg in examples), new)
         coords = {"transpose_coords": False} if isinstance(output, kinds.array) else {}
         return output if order == output.dims else output.transpose(*order, **coords)
-    moved, variables = {}, output.variables
-    for name in output.data_vars:
-        own = variables[name].dims
-        order = _order(own, tuple(dims_of(arg, kinds, name) for arg in examples), new)
+    known = [dims_of_variables(arg) if isinstance(arg, kinds.dataset) else dims_of(arg, kinds) for arg in examples]
+    moved = {}
+    for name, own in dims_of_variables(output).items():
+        order = _order(own, tuple(dims.get(name, ()) if isinstance(dims, dict) else dims for dims in known), new)
         if order != own:
-            moved[name] = variables[name].transpose(*order)
+            moved[name] = output.variables[name].transpose(*order)
     return output.assign(moved) if moved else output
 
 

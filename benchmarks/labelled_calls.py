@@ -1,4 +1,4 @@
-"""Calls on small labelled arrays: ours, `xarray.apply_ufunc` alone, ours on arrays without labels, the kernel alone."""
+"""Calls on small labelled arrays: ours, bound and unbound, `xarray.apply_ufunc` alone, no labels, the kernel alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ TITLE: Final = "Calls on labelled arrays"
 ALONE: Final = "xarray.apply_ufunc"
 WITHOUT: Final = "applyufunc, no labels"
 
-WAYS: Final = (OURS, ALONE, WITHOUT, KERNEL)
+UNBOUND: Final = "applyufunc, unbound"
+
+WAYS: Final = (OURS, UNBOUND, ALONE, WITHOUT, KERNEL)
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -34,9 +36,15 @@ def batch(_: bool) -> Ways:
     """The dot products of 100 pairs of 8, `(n),(n)->()`, where nothing counts but the call itself."""
     x, y = _arrays()
     call = au.gufunc("(n),(n)->()", output_dtypes=float)(_dot)
+    unbound = partial(au.apply_ufunc, _dot, "(n),(n)->()", output_dtypes=float)
     alone = _alone(_dot, [["n"], ["n"]])
     plain = [x.values, y.values]
-    ways: Calls = {OURS: (call, [x, y]), ALONE: (alone, [x, y]), WITHOUT: (call, plain)}
+    ways: Calls = {
+        OURS: (call, [x, y]),
+        UNBOUND: (unbound, [x, y]),
+        ALONE: (alone, [x, y]),
+        WITHOUT: (call, plain),
+    }
     return _ways(ways, partial(_dot, *plain))
 
 
@@ -54,8 +62,9 @@ def dataset(_: bool) -> Ways:
     x, _ = _arrays()
     variables = xr.Dataset({f"v{place}": x + place for place in range(10)})
     call = au.gufunc("(n)->(n)", output_dtypes=float)(_anomaly)
+    unbound = partial(au.apply_ufunc, _anomaly, "(n)->(n)", output_dtypes=float)
     alone = _alone(_anomaly, [["n"]], output_core_dims=[["n"]])
-    ways: Calls = {OURS: (call, [variables]), ALONE: (alone, [variables])}
+    ways: Calls = {OURS: (call, [variables]), UNBOUND: (unbound, [variables]), ALONE: (alone, [variables])}
     values = [variable.values for variable in variables.values()]
     return _ways(ways, lambda: tuple(map(_anomaly, values)))
 

@@ -49,6 +49,14 @@ def refusal(error, function, *args, **keywords):
     return str(caught.value)
 
 
+def outcome(function, *args, **keywords):
+    """Return the result of a call, or the text with which it is refused."""
+    try:
+        return function(*args, **keywords)
+    except ValueError as error:
+        return str(error)
+
+
 @pytest.fixture
 def field():
     """Temperatures whose core dim lies between two others."""
@@ -274,6 +282,132 @@ def test_several_outputs_are_a_tuple(field, dataset):
         assert type(mean) is type(rest) is type(given_argument)
     (alone,) = au.apply_ufunc(lambda x: (total(x),), "(time)->(),", field)
     xr.testing.assert_identical(alone, au.apply_ufunc(total, "(time)->()", field))
+
+
+# With less of xarray's work than its own calls take
+
+
+class Unlike(xr.Index):
+    """An index that is made of variables and leaves them as they are."""
+
+    @classmethod
+    def from_variables(cls, variables, *, options):
+        return cls()
+
+
+SHARED = {
+    "nothing": lambda x, y: (x.drop_vars(x.coords), y.drop_vars(y.coords)),
+    "indexes": lambda x, y: (x.drop_vars(["height", "area"]), y.drop_vars(["height", "area"])),
+    "more indexes in the first": lambda x, y: (x, y.drop_vars(["height", "area", "time"])),
+    "more indexes in the second": lambda x, y: (x.drop_vars("time"), y),
+    "values that differ": lambda x, y: (x, y.assign_coords(height=3.0)),
+    "an index in the first": lambda x, y: (x, y.drop_indexes("time")),
+    "an index in the second": lambda x, y: (x.drop_indexes("time"), y),
+    "numbers of two kinds": lambda x, y: (x, y.assign_coords(time=y.indexes["time"].astype(float))),
+    "labels that differ": lambda x, y: (x.drop_vars("area"), y.drop_vars("area").isel(x=[1, 0])),
+    "an index of the user in the second": lambda x, _: (x, x.set_xindex("area", Unlike)),
+    "attributes that differ": lambda x, y: (_with_units(x, "1"), _with_units(y, "2")),
+    "pairs": lambda x, y: (_with_pairs(x), _with_pairs(y)),
+    "pairs in the first": lambda x, y: (_with_pairs(x), y.drop_vars("x")),
+    "all, as variables of a Dataset": lambda x, y: tuple(xr.Dataset({"one": x, "two": y}).values()),
+}
+
+
+def _with_pairs(x):
+    pairs = pd.MultiIndex.from_product([[0, 1], [7]], names=["first", "second"])
+    return x.drop_vars("x").assign_coords(xr.Coordinates.from_pandas_multiindex(pairs, "x"))
+
+
+def _with_units(x, units):
+    return x.assign_coords(time=("time", x.indexes["time"], {"units": units}))
+
+
+@pytest.mark.parametrize("shared", SHARED)
+@pytest.mark.parametrize("keep_attrs", [None, True, False, "drop_conflicts"])
+def test_coordinates_that_arguments_share_come_out_as_from_xarray(field, shared, keep_attrs):
+    x, y = SHARED[shared](field, (field + 1).rename("other").assign_attrs(units="C"))
+    options = {"keep_attrs": keep_attrs, "join": "outer"}
+    for arguments in ((x, y), (x, y, x), (x.variable, x, y), (x, 2.0, y)):
+        core = [["time"] if hasattr(argument, "dims") else [] for argument in arguments]
+        signature = ",".join(f"({dims[0]})" if dims else "()" for dims in core) + "->()"
+        kernel = lambda *arrays: sum(np.sum(array, axis=-1) if np.ndim(array) else array for array in arrays)
+        expected = outcome(xr.apply_ufunc, kernel, *arguments, input_core_dims=core, **options)
+        result = outcome(au.apply_ufunc, kernel, signature, *arguments, **options)
+        if isinstance(expected, str):  # older versions refuse some
+            assert result == expected
+        else:
+            xr.testing.assert_identical(result, expected)
+            assert list(result.xindexes) == list(expected.xindexes)
+
+
+@pytest.mark.parametrize("join", ["inner", "outer", "left", "right"])
+def test_what_one_of_three_arguments_alone_has_aligns_all(field, join):
+    field = field.drop_vars("area")
+    arguments = [field, field + 1, field.isel(x=[1, 0])]
+    result = au.apply_ufunc(lambda x, y, z: x + 10 * y + 100 * z, "(),(),()->()", *arguments, join=join)
+    expected = xr.apply_ufunc(lambda x, y, z: x + 10 * y + 100 * z, *arguments, join=join)
+    xr.testing.assert_identical(result, expected)
+
+
+def test_xarray_is_not_asked_to_align_what_is_shared(field, monkeypatch):
+    asked = []
+    native = xr.apply_ufunc
+    monkeypatch.setattr(
+        xr, "apply_ufunc", lambda f, *args, **options: asked.append(args) or native(f, *args, **options)
+    )
+    arguments = xr.Dataset({"one": field, "two": field + 1}).values()
+    for keep_attrs in (True, False):
+        au.apply_ufunc(dot, "(time),(time)->()", *arguments, keep_attrs=keep_attrs)
+    assert [tuple(map(type, args)) for args in asked] == [(xr.DataArray, xr.Variable), (xr.DataArray, xr.DataArray)]
+
+
+def test_a_dataset_that_keeps_its_dims_is_what_xarray_makes_of_it(dataset, monkeypatch):
+    dataset["low"].encoding = dataset.encoding = {"zlib": True}
+    before = dataset.copy(deep=True)
+    kernel = lambda x, factor: (anomaly(x) * factor, x < 0)
+    shapes = []
+    options = {"input_core_dims": [["time"], []], "output_core_dims": [["time"], ["time"]], "keep_attrs": True}
+    expected = xr.apply_ufunc(kernel, dataset, 2.0, **options)
+    monkeypatch.delattr(xr, "apply_ufunc")  # no use is made of it here
+    counted = lambda x, factor: shapes.append(x.shape) or kernel(x, factor)
+    results = au.apply_ufunc(counted, "(time),()->(time),(time)", dataset, 2.0, keep_attrs=True)
+    assert shapes == [(2, 3, 4), (3, 2, 4)]
+    for result, wanted in zip(results, expected, strict=True):
+        xr.testing.assert_identical(result, wanted.transpose("x", "time", "y").assign(high=result["high"]))
+        np.testing.assert_array_equal(result["high"], wanted["high"].transpose("y", "x", "time"))
+        assert (result.encoding, result["low"].encoding, result["high"].dims) == ({}, {}, ("y", "x", "time"))
+    xr.testing.assert_identical(dataset, before)
+    assert dataset["low"].encoding == {"zlib": True}
+
+
+@examples(40)
+@given(labelled_arrays(), st.sampled_from([None, True, False]))
+def test_datasets_of_any_dims_come_out_as_from_xarray(arrays, keep_attrs):
+    one, two = arrays
+    dataset = xr.Dataset({"one": one, "two": one.transpose() + 1, "three": two.drop_vars("area", errors="ignore")})
+    kernel = lambda x: np.cumsum(x, axis=-1)
+    result = au.apply_ufunc(kernel, "(time)->(time)", dataset, keep_attrs=keep_attrs)
+    expected = xr.apply_ufunc(
+        kernel, dataset, input_core_dims=[["time"]], output_core_dims=[["time"]], keep_attrs=keep_attrs
+    )
+    assert (list(result), list(result.xindexes)) == (list(expected), list(expected.xindexes))
+    xr.testing.assert_identical(result.coords.to_dataset(), expected.coords.to_dataset())
+    for name, variable in dataset.variables.items():
+        xr.testing.assert_identical(result.variables[name], expected.variables[name].transpose(*variable.dims))
+
+
+@pytest.mark.parametrize("keep_attrs", [None, True, False, "drop_conflicts"])
+@pytest.mark.parametrize("set_option", ["default", True, False])
+def test_attributes_of_datasets_are_kept_as_xarray_keeps_them(dataset, keep_attrs, set_option):
+    dataset = dataset.assign_coords(time=("time", dataset.indexes["time"], {"units": "d"}))
+    with xr.set_options(keep_attrs=set_option):
+        result = au.apply_ufunc(anomaly, "(time)->(time)", dataset, keep_attrs=keep_attrs)
+        options = {"input_core_dims": [["time"]], "output_core_dims": [["time"]], "keep_attrs": keep_attrs}
+        expected = xr.apply_ufunc(anomaly, dataset, **options)
+    for name in dataset.data_vars:
+        dims = result[name].dims
+        xr.testing.assert_identical(result[name], expected[name].transpose(*dims, transpose_coords=False))
+    assert result.attrs == expected.attrs
 
 
 # Datasets
