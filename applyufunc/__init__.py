@@ -26,7 +26,6 @@ from ._errors import (
     UnknownDTypeError,
     UnknownSizeError,
 )
-from ._failures import reraise
 from ._gufunc import GUFunc, gufunc
 from ._option_values import UpTo
 from ._signature import CoreDim, Signature
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from . import reductions
     from ._core_chunks import Overlap, Reduction, Scan
     from ._explanation import Explanation
+    from ._failures import reraise
     from ._lazy_apply import lazy_apply
 
 __all__ = [
@@ -94,4 +94,5 @@ _IMPORTED_LATER: Final = {
     "Scan": "._core_chunks",
     "lazy_apply": "._lazy_apply",
     "reductions": ".reductions",
+    "reraise": "._failures",
 }
