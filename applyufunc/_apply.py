@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from ._dim_names import check_dims
+from ._dim_mapping import check_dims
 from ._entry import call_in_graph, evaluate_any, explain_any, is_read_by_torch
 from ._errors import OptionError, SignatureError
 from ._gufunc import read_signature

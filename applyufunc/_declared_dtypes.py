@@ -6,7 +6,6 @@ dtypes, and no kernel.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -77,4 +76,6 @@ def _read_dtype(dtype: DType, default_dtype: Callable[[type], np.dtype[Any]]) ->
 
 def _may_be_registered(dtype: DType) -> bool:
     """Tell the name of a number's dtype, such as ``bfloat16``, which NumPy knows once ml_dtypes is imported."""
-    return re.match(r"(bfloat|float|u?int|complex)\d", str(dtype).rpartition(".")[2]) is not None
+    name = str(dtype).rpartition(".")[2]
+    kinds = ("bfloat", "float", "int", "uint", "complex")
+    return any(name.startswith(kind) and name[len(kind) : len(kind) + 1].isdecimal() for kind in kinds)

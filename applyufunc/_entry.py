@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ._dim_names import sized_by_coords
+from ._dim_mapping import sized_by_coords
 from ._kernel import Kernel
 from ._options import Options
 from ._signature import Signature

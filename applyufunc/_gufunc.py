@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from ._declared_dtypes import check_declared
-from ._dim_names import check_dims, sized_by_coords
+from ._dim_mapping import check_dims, sized_by_coords
 from ._direct import UNUSUAL, DirectCalls, direct_calls
 from ._entry import call_in_graph, evaluate, evaluate_any, explain_any, is_read_by_torch
 from ._errors import OptionError, SignatureError

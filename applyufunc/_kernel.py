@@ -14,9 +14,8 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from types import MethodType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,8 +29,7 @@ from ._typing import KernelFunction
 __all__ = ["Home", "Kernel", "describes_itself", "function_name", "make_kernel", "parameters_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(NamedTuple):
     """Where a module holds the gufunc object of a kernel."""
 
     module: str
@@ -120,8 +118,8 @@ class Kernel:
 
 def make_kernel(func: KernelFunction, options: Options, home: Home | None = None) -> Kernel:
     """Return the kernel for `func` under `options`."""
-    if options.vectorize == "numba" and find_spec("numba") is None:
-        raise OptionError("vectorize='numba' needs Numba, which is not installed: pip install numba")
+    if options.vectorize == "numba":
+        _check_numba()
     return Kernel(
         func,
         name=function_name(func),
@@ -165,6 +163,13 @@ def parameters_of(func: KernelFunction, nin: int) -> Parameters:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = {p.name for p in positional[nin:] if p.kind is p.POSITIONAL_OR_KEYWORD}
     return Parameters(frozenset(keyword_only | named), any(p.kind is p.VAR_KEYWORD for p in parameters))
+
+
+def _check_numba() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("numba") is None:
+        raise OptionError("vectorize='numba' needs Numba, which is not installed: pip install numba")
 
 
 def _is_of(func: Any, packages: Collection[str]) -> bool:

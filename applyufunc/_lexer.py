@@ -7,7 +7,7 @@ not know: what an operand or an expression is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ._errors import SignatureError
 
@@ -17,12 +17,13 @@ __all__ = ["MAX_SIZE", "Reader", "Token", "shortened"]
 MAX_SIZE: Final = 2**63 - 1
 
 
-class Token(NamedTuple):
+class Token:
     """A piece of a signature. Its kind is ``"name"``, ``"integer"``, ``"end"``, or else its own text."""
 
-    kind: str
-    text: str
-    start: int
+    __slots__ = ("kind", "start", "text")
+
+    def __init__(self, kind: str, text: str, start: int) -> None:
+        self.kind, self.text, self.start = kind, text, start
 
 
 class Reader:

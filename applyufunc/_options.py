@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from ._errors import OptionError
 from ._option_values import Callback, DimMapping, KernelArrays, SizeRule, Vectorize, read_value
@@ -66,8 +66,7 @@ class Options:
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(NamedTuple):
     """The names that a kernel takes by keyword; `open_ended`: it takes others too, or nobody can tell."""
 
     names: frozenset[str]

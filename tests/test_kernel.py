@@ -13,7 +13,7 @@ import module_with_gufuncs as held
 import numpy as np
 import pytest
 
-from applyufunc import OptionError, _kernel, _locks
+from applyufunc import OptionError, _locks
 from applyufunc._kernel import Home, describes_itself, function_name, make_kernel, parameters_of
 from applyufunc._options import Options, make_options
 
@@ -211,6 +211,6 @@ thread.join()
 
 
 def test_compiled_loop_needs_numba(monkeypatch):
-    monkeypatch.setattr(_kernel, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(OptionError, match="vectorize='numba' needs Numba, which is not installed: pip install numba"):
         make_kernel(lambda x: x, make_options(Options(), {"vectorize": "numba"}))
