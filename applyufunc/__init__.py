@@ -8,7 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from ._apply import apply_ufunc, explain
 from ._errors import (
     AlignmentError,
     ApplyUfuncError,
@@ -26,17 +25,18 @@ from ._errors import (
     UnknownDTypeError,
     UnknownSizeError,
 )
-from ._failures import reraise
 from ._gufunc import GUFunc, gufunc
 from ._option_values import UpTo
 from ._signature import CoreDim, Signature
-from ._transfer import allow_transfer
 
 if TYPE_CHECKING:
     from . import reductions
+    from ._apply import apply_ufunc, explain
     from ._core_chunks import Overlap, Reduction, Scan
     from ._explanation import Explanation
+    from ._failures import reraise
     from ._lazy_apply import lazy_apply
+    from ._transfer import allow_transfer
 
 __all__ = [
     "AlignmentError",
@@ -75,7 +75,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Return what is imported when it is first asked for, so that the package itself is there in no time."""
+    """Return what is imported when it is first asked for: all but what it takes to decorate a kernel."""
     if name not in _IMPORTED_LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(_IMPORTED_LATER[name], __name__)
@@ -92,6 +92,10 @@ _IMPORTED_LATER: Final = {
     "Overlap": "._core_chunks",
     "Reduction": "._core_chunks",
     "Scan": "._core_chunks",
+    "allow_transfer": "._transfer",
+    "apply_ufunc": "._apply",
+    "explain": "._apply",
     "lazy_apply": "._lazy_apply",
     "reductions": ".reductions",
+    "reraise": "._failures",
 }

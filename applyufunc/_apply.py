@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from ._entry import evaluate_any, explain_any
+from ._entry import call_in_graph, evaluate_any, explain_any, is_read_by_torch
 from ._errors import OptionError, SignatureError
 from ._gufunc import read_signature
 from ._kernel import function_name, make_kernel, parameters_of
-from ._lowering import call_in_graph, is_read_by_torch
 from ._options import OPTION_NAMES, Options, make_options, split_keywords
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs

@@ -19,7 +19,8 @@ from ._arguments import is_constant
 from ._blocks import BlockRunner, input_shapes
 from ._casting import numpy_dtype
 from ._compute_dtype import dtype_for_kernel
-from ._dtypes import InputDType, declared_dtypes, discovered_dtypes
+from ._declared_dtypes import InputDType, declared_dtypes
+from ._dtypes import discovered_dtypes
 from ._kernel import Kernel
 from ._option_values import OutputSizes
 from ._options import Options

@@ -1,7 +1,7 @@
 """One array to the dtype that was declared: `cast` follows NumPy's ``same_kind`` and loses nothing in silence.
 
 In: an array that a kernel returned, a NumPy dtype, words that name the output. Out: an array of that dtype, or an
-error. For arrays of any library it knows how to tell one, and what its dtype is called.
+error. Of arrays of any library it knows what their dtypes are called.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
-from array_api_compat import is_array_api_obj
 
 from ._errors import OutputDTypeError, OutputRangeError
 from ._typing import Array, DType, Namespace
@@ -21,7 +20,6 @@ __all__ = [
     "check_range",
     "does_not_cast",
     "family",
-    "is_array",
     "library_dtype",
     "may_cast",
     "numpy_dtype",
@@ -105,13 +103,6 @@ def astype(array: Array, dtype: np.dtype[Any], xp: Namespace) -> Array:
 def library_dtype(dtype: np.dtype[Any], xp: Namespace) -> DType:
     """Return the library's own dtype of the same name; its namespace may know it by another, such as ``bool_``."""
     return dtype if xp is np else getattr(xp, dtype.name, dtype)
-
-
-def is_array(value: object) -> bool:
-    """Tell an array of any library by its type; an object may answer to every name that it is asked for."""
-    return is_array_api_obj(value) and (
-        hasattr(type(value), "__array_namespace__") or not hasattr(value, "__array_namespace__")
-    )
 
 
 _FAMILIES: Final[Mapping[str, Literal["float", "complex", "integer"]]] = {

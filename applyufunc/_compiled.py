@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import functools
 import gc
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 __all__ = ["Demands", "advice_for", "compiles_for_dtypes", "demands_of", "is_made_by_numba", "is_numba"]
 
 
-@dataclass(frozen=True, slots=True)
-class Demands:
+class Demands(NamedTuple):
     """What a function does or needs that its caller has to provide for."""
 
     gets_copies: bool = False  # it may write into arrays that are flagged read-only, or refuses them

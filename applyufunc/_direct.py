@@ -1,35 +1,28 @@
 """The direct road: calls that look like earlier ones, at the speed of the kernel, or of Dask where it builds layers.
 
 In: the arguments and keywords of a call of a gufunc object. Out: what `evaluate` gives. What types, shapes and dtypes
-decide is found once, on the common road, and remembered for the next call that looks the same; what the kernel gets is
-protected, and what it returns is checked, as there. What is unusual in any way takes the common road.
+decide is found once, on the common road, and remembered as a `Recipe` for the next call that looks the same. What is
+unusual in any way takes the common road, which is imported when it is first taken.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from sys import getrefcount
-from types import EllipsisType, NoneType
-from typing import Any, Final, TypeAlias
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from ._arguments import is_constant
-from ._blocks import BlockRunner
-from ._call import Lowering
 from ._errors import ApplyUfuncError
-from ._evaluate import Prepared, prepare, unbox
-from ._expectation import Expectation
 from ._kernel import Kernel
-from ._lowering import find_lowering
 from ._options import CALL_OPTIONS, Options, Parameters
-from ._ownership import own
-from ._plan import Operand, Plan
-from ._results import check_batch
 from ._signature import Signature
-from ._typing import Array, KernelFunction
+from ._typing import Array
+
+if TYPE_CHECKING:
+    from ._call import Lowering
+    from ._recipes import Recipe
 
 __all__ = ["UNUSUAL", "DirectCalls", "direct_calls"]
 
@@ -69,7 +62,7 @@ class DirectCalls:
         self._func = kernel.func
         self._bound = dict(options.kwargs)
         self._lowerings: dict[type, Lowering | None] = {}
-        self._recipes: dict[tuple[Any, ...], _Recipe | None] = {}  # by look; None: what looks so is unusual
+        self._recipes: dict[tuple[Any, ...], Recipe | None] = {}  # by look; None: what looks so is unusual
         self._plans: dict[Hashable, _Repeat | None] = {}  # of lazy calls
 
     def __call__(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
@@ -137,6 +130,8 @@ class DirectCalls:
         if kinds or kind in _CONTAINERS:
             return None
         if kind not in self._lowerings:
+            from ._lowering import find_lowering
+
             try:
                 self._lowerings[kind] = find_lowering(args)
             except ApplyUfuncError:  # on the common road, where others of the type may be taken, such as labelled ones
@@ -147,108 +142,26 @@ class DirectCalls:
         self, key: tuple[Any, ...], args: tuple[Any, ...], keywords: Mapping[str, Any], seen: Sequence[Any]
     ) -> Any:
         """Return the outputs by the common road, and remember what can be for the next call; `seen` by the kernel."""
+        from ._evaluate import prepare
+        from ._recipes import find_recipe
+
         options = dataclasses.replace(self._options, kwargs={**self._bound, **keywords}) if keywords else self._options
         prepared = prepare(self._kernel, self._signature, args, options)
         if len(self._recipes) >= _CACHE_SIZE:
             self._recipes.clear()
-        self._recipes[key] = _make_recipe(prepared, seen) if _is_usual(prepared) else None
+        self._recipes[key] = find_recipe(prepared, seen)
         return prepared.run()
 
     def _plan_first(self, look: Hashable, args: tuple[Any, ...]) -> Any:
         """Return the outputs by the common road, and remember the plan for the next call."""
+        from ._evaluate import prepare
+        from ._recipes import find_repeat
+
         prepared = prepare(self._kernel, self._signature, args, self._options)
         if len(self._plans) >= _CACHE_SIZE:
             self._plans.clear()
-        is_usual = _is_usual(prepared) and not any(map(is_constant, args))
-        self._plans[look] = prepared.lowering.repeat(prepared.call, prepared.arrays) if is_usual else None
+        self._plans[look] = find_repeat(prepared)
         return prepared.run()
-
-
-_Index: TypeAlias = EllipsisType | tuple[EllipsisType | None, ...]
-"""What makes of an array, as an index, the view that the kernel gets."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Recipe:
-    """All that is known of a call before its values are."""
-
-    views: tuple[tuple[int, _Index], ...]  # positions of the arguments that are arrays
-    outputs: tuple[tuple[tuple[int, ...], np.dtype[Any] | None], ...]  # shape and dtype; None: whatever is returned
-    is_tuple: bool  # whether the kernel returns, and the caller gets, a tuple
-    runner: BlockRunner
-    expected: Expectation
-
-    def run(self, func: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any]) -> Sequence[Any]:
-        """Call the kernel on read-only views, and return its outputs, checked."""
-        seen = list(args)
-        for position, index in self.views:
-            seen[position] = seen[position][index]
-            seen[position].setflags(False)
-        try:
-            returned = [func(*seen, **keywords)]  # a list that alone holds it, so that other holders can be told
-            outputs: Any = returned[0] if self.is_tuple else returned
-            if not self._are_usual(outputs) or getrefcount(outputs) != _TWO_HOLDERS:
-                seen.clear()
-                del outputs  # which would count as a holder, as the views would
-                outputs = [unbox(output) for output in own(check_batch(returned.pop(), self.expected))]
-        except Exception as error:
-            self._add_note(error, args)
-            raise
-        return outputs  # type: ignore[no-any-return]  # a list or a tuple
-
-    def _are_usual(self, outputs: Any) -> bool:
-        """Tell outputs that need nothing done: of the right number, shape and dtype, in memory that is theirs alone."""
-        if type(outputs) not in _SEQUENCES or len(outputs) != len(self.outputs):
-            return False
-        for place, (shape, dtype) in enumerate(self.outputs):
-            output = outputs[place]
-            kind = type(output)
-            if kind is _ndarray:
-                if output.shape != shape or not shape or output.base is not None or getrefcount(output) != _TWO_HOLDERS:
-                    return False
-                flags = output.flags
-                if not (flags.owndata and flags.writeable):
-                    return False
-            elif shape or kind not in _NUMBERS:
-                return False
-            if dtype is not None and output.dtype != dtype:
-                return False
-        return True
-
-    def _add_note(self, error: Exception, args: Sequence[Any]) -> None:
-        constants = tuple((position, arg) for position, arg in enumerate(args) if is_constant(arg))
-        arrays = [arg for arg in args if not is_constant(arg)]
-        dataclasses.replace(self.runner, constants=constants).add_note(error, arrays, self.expected)
-
-
-def _is_usual(prepared: Prepared) -> bool:
-    """Tell a call of which the kernel gets views of whole arguments, and whose outputs need no more than a check."""
-    call, layout = prepared.call, prepared.layout
-    is_moved = bool(layout.absent) or any(permutation is not None for permutation in layout.permutations)
-    is_warned = call.dtypes_from == "declared" and call.wanted != call.dtypes
-    return not (is_moved or is_warned or call.plan.is_empty or prepared.lowering.traces(call.kernel))
-
-
-def _make_recipe(prepared: Prepared, seen: Sequence[Any]) -> _Recipe:
-    runner, plan = prepared.call.runner, prepared.call.plan
-    expected = runner.expectation([arg for arg in seen if not is_constant(arg)])
-    views = tuple((position, _index(plan.inputs[position], plan)) for position in runner.array_positions)
-    shapes = (tuple(size or 0 for size in output.shape) for output in plan.outputs)  # all are known
-    is_tuple = len(plan.outputs) > 1 or plan.signature.always_tuple
-    outputs = tuple(zip(shapes, runner.dtypes or (None,) * len(plan.outputs), strict=True))
-    return _Recipe(views, outputs, is_tuple, dataclasses.replace(runner, constants=()), expected)
-
-
-def _index(operand: Operand | None, plan: Plan) -> _Index:
-    missing = 0 if operand is None else plan.n_loop - operand.n_loop
-    return (None,) * missing + (...,) if missing else ...
-
-
-def _count_two_holders() -> int:
-    """Return what `getrefcount` says of an object that one container holds, and one local name."""
-    container = [object()]
-    local = container[0]
-    return getrefcount(local)
 
 
 _ndarray: Final = np.ndarray
@@ -256,8 +169,5 @@ _CONSTANTS: Final = frozenset({bool, int, float, complex, NoneType})  # those of
 _PLAIN: Final = _CONSTANTS | {str, bytes}
 """Types of keywords that reach a kernel as they are, and that nobody can change."""
 
-_NUMBERS: Final = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdgFDG")
 _CONTAINERS: Final = frozenset({list, tuple, dict})  # of which it is their parts that decide
-_SEQUENCES: Final = (list, tuple)  # whose parts nobody else holds because of them
 _CACHE_SIZE: Final = 256  # recipes of a gufunc object, each about a kilobyte; all are forgotten when it is full
-_TWO_HOLDERS: Final = _count_two_holders()

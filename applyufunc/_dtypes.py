@@ -1,14 +1,12 @@
-"""The outputs' dtypes before the kernel runs: declared, from the kernel's own table, or from one call on made values.
+"""The outputs' dtypes where nobody declares them: from the kernel's own table, or from one call on made values.
 
-In: what the caller declared, the inputs' dtypes, a block runner without dtypes. Out: one NumPy dtype per output.
-Knows no backend but by what the caller passes: the default dtype of a Python type, how a block is made, and a value
-that tells one kind of blocks from another.
+In: the inputs' dtypes, a block runner without dtypes. Out: one NumPy dtype per output. Knows no backend but by what the
+caller passes: how a block is made, and a value that tells one kind of blocks from another.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,48 +16,22 @@ import numpy as np
 from ._blocks import BlockRunner
 from ._casting import numpy_dtype
 from ._compiled import compiles_for_dtypes
-from ._errors import OptionError, UnknownDTypeError
+from ._declared_dtypes import InputDType
+from ._errors import UnknownDTypeError
 from ._identity import IdentityMap, is_plain
 from ._option_values import UpTo
 from ._plan import Operand, Plan
-from ._typing import Array, DType
+from ._typing import Array
 
 if TYPE_CHECKING:
     from ._explanation import DTypeSource
 
-__all__ = ["InputDType", "check_declared", "declared_dtypes", "discovered_dtypes"]
-
-InputDType: TypeAlias = Any
-"""A NumPy dtype, the Python type of a weak scalar, or None for a None argument."""
+__all__ = ["discovered_dtypes"]
 
 _Memory: TypeAlias = dict[tuple[Any, ...], tuple[np.dtype[Any], ...]]
 
 PROBE_LIMIT: Final = 100_000  # core elements, of inputs and outputs together
 _REMEMBERED: Final = 64  # dtypes remembered per kernel
-
-
-def declared_dtypes(
-    output_dtypes: Any,
-    input_dtypes: Sequence[InputDType],
-    nout: int,
-    default_dtype: Callable[[type], np.dtype[Any]],
-) -> tuple[np.dtype[Any], ...]:
-    """Return the NumPy dtype of every output as the caller declared it: one for all, one per output, or a callable."""
-    if _is_rule(output_dtypes):
-        output_dtypes = _called_rule(output_dtypes, [dtype for dtype in input_dtypes if dtype is not None])
-    each = output_dtypes if isinstance(output_dtypes, (list, tuple)) else (output_dtypes,) * nout
-    if len(each) != nout:
-        raise OptionError(f"output_dtypes has {len(each)} dtype(s), expected {nout}: one per output, or one for all")
-    return tuple(_read_dtype(dtype, default_dtype) for dtype in each)
-
-
-def check_declared(output_dtypes: Any, nout: int) -> None:
-    """Refuse what is wrong with declared dtypes whatever the inputs are; a name may belong to a library to come."""
-    if output_dtypes is None or _is_rule(output_dtypes):
-        return
-    each = output_dtypes if isinstance(output_dtypes, (list, tuple)) else (output_dtypes,)
-    known = [np.dtype(bool) if _may_be_registered(dtype) else dtype for dtype in each]
-    declared_dtypes(known if each is output_dtypes else known[0], (), nout, np.dtype)
 
 
 def discovered_dtypes(
@@ -91,40 +63,6 @@ def discovered_dtypes(
         memory.clear()
     found = memory[key] = _probe(runner, plan, input_dtypes, as_block)
     return "trial call", found
-
-
-def _is_rule(output_dtypes: Any) -> bool:
-    """Tell a callable of dtypes from a dtype that can be called, as types can."""
-    if isinstance(output_dtypes, (type, np.dtype)) or not callable(output_dtypes):
-        return False
-    return not hasattr(output_dtypes, "dtype")  # jax.numpy.float32 and its like
-
-
-def _called_rule(rule: Callable[..., Any], dtypes: Sequence[InputDType]) -> Any:
-    try:
-        return rule(*dtypes)
-    except Exception as error:
-        error.add_note(f"in the callable given as output_dtypes, called with {', '.join(map(str, dtypes))}")
-        raise
-
-
-def _read_dtype(dtype: DType, default_dtype: Callable[[type], np.dtype[Any]]) -> np.dtype[Any]:
-    if any(dtype is kind for kind in (bool, int, float, complex)):  # by identity: numpy.dtype("f8") == float
-        return default_dtype(dtype)
-    if dtype is None:
-        raise OptionError("output_dtypes has None for one output, expected a dtype")
-    try:
-        found = numpy_dtype(dtype)
-    except (TypeError, ValueError):
-        raise OptionError(f"output_dtypes has {dtype!r}, which is no dtype") from None
-    if found in (np.dtype("M8"), np.dtype("m8")):
-        raise OptionError(f"output_dtypes has {found} without a unit, expected one such as '{found}[s]'")
-    return found
-
-
-def _may_be_registered(dtype: DType) -> bool:
-    """Tell the name of a number's dtype, such as ``bfloat16``, which NumPy knows once ml_dtypes is imported."""
-    return re.match(r"(bfloat|float|u?int|complex)\d", str(dtype).rpartition(".")[2]) is not None
 
 
 def _table_dtypes(runner: BlockRunner, input_dtypes: Sequence[InputDType]) -> tuple[np.dtype[Any], ...] | None:

@@ -1,19 +1,19 @@
 """The door of the public functions: labelled arguments go round by xarray, all others straight to their library.
 
 In: a call, with labelled arguments or without. Out: what `evaluate` and `explain_call` give, with labels where there
-were some. What knows of labels is imported where xarray has been.
+were some. What calls need is imported by the first one, what knows of labels where xarray has been, and what knows of
+graphs where ``torch.compile`` builds one.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ._dim_names import sized_by_coords
-from ._evaluate import evaluate
+from ._dim_mapping import sized_by_coords
 from ._kernel import Kernel
 from ._options import Options
 from ._signature import Signature
@@ -21,7 +21,25 @@ from ._signature import Signature
 if TYPE_CHECKING:
     from ._explanation import Explanation
 
-__all__ = ["evaluate_any", "explain_any"]
+__all__ = ["call_in_graph", "evaluate", "evaluate_any", "explain_any", "is_read_by_torch"]
+
+
+def is_read_by_torch() -> bool:
+    """Tell whether ``torch.compile`` reads this line in place of running it; public functions ask first."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def call_in_graph(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Return what a public function returns, from a node of the graph that ``torch.compile`` builds."""
+    from ._lowering._torch._graph import call_in_graph
+
+    return call_in_graph(function, args, keywords)
+
+
+def evaluate(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> Any:
+    """Return the outputs of `kernel` applied to `args`, none of which has labels."""
+    return _evaluation()(kernel, signature, args, options)
 
 
 def evaluate_any(
@@ -53,8 +71,17 @@ def explain_any(kernel: Kernel, signature: Signature, args: Sequence[Any], optio
     return explain_call(kernel, signature, args, options)
 
 
+@cache  # an import statement would cost each call a microsecond
+def _evaluation() -> Callable[[Kernel, Signature, Sequence[Any], Options], Any]:
+    """Return `evaluate` of the machinery of calls, which the first one imports."""
+    from ._evaluate import evaluate
+
+    return evaluate
+
+
 @cache
-def _import_labelled() -> ModuleType:  # once, since an import statement takes longer than to look at the arguments
+def _import_labelled() -> ModuleType:
+    """Return the module for what has labels."""
     from . import _labelled
 
     return _labelled

@@ -7,22 +7,28 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
-from ._derivatives import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
-from ._dim_names import check_dims, sized_by_coords
+from ._declared_dtypes import check_declared
+from ._dim_mapping import check_dims, sized_by_coords
 from ._direct import UNUSUAL, DirectCalls, direct_calls
-from ._dtypes import check_declared
-from ._entry import evaluate_any, explain_any
+from ._entry import call_in_graph, evaluate, evaluate_any, explain_any, is_read_by_torch
 from ._errors import OptionError, SignatureError
-from ._evaluate import evaluate
 from ._kernel import Home, Kernel, describes_itself, function_name, make_kernel, parameters_of
-from ._lowering import call_in_graph, is_read_by_torch
-from ._options import CALL_OPTIONS, OptionKeywords, Options, Parameters, make_options, read_options, split_keywords
-from ._plan import check_output_dims
+from ._options import (
+    CALL_OPTIONS,
+    Options,
+    Parameters,
+    check_output_dims,
+    make_options,
+    read_options,
+    split_keywords,
+)
+from ._rules import RULE_KINDS, BoundKernel, RuleKind, check_rules, rule_options, rule_signature
 from ._signature import Signature
 from ._typing import OneOutput, SeveralOutputs
 
 if TYPE_CHECKING:
     from ._explanation import Explanation
+    from ._option_keywords import OptionKeywords
 
 __all__ = ["GUFunc", "gufunc", "read_signature"]
 

@@ -11,15 +11,11 @@ import dataclasses
 import functools
 import importlib
 import inspect
-import os
 import sys
-import threading
-import weakref
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from types import CodeType, FunctionType, MethodType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -33,8 +29,7 @@ from ._typing import KernelFunction
 __all__ = ["Home", "Kernel", "describes_itself", "function_name", "make_kernel", "parameters_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(NamedTuple):
     """Where a module holds the gufunc object of a kernel."""
 
     module: str
@@ -88,7 +83,11 @@ class Kernel:
 
     def guard(self) -> contextlib.AbstractContextManager[Any]:
         """Return what to hold while the function runs: a lock where it must not run twice at once."""
-        return contextlib.nullcontext() if self.thread_safe and not self.parallel else _lock_of(self)
+        if self.thread_safe and not self.parallel:
+            return contextlib.nullcontext()
+        from ._locks import lock_of  # with `threading`, which few kernels need
+
+        return lock_of(_lock_key(self))
 
     def is_traced_by(self, library: str) -> bool:
         """Tell whether a library that builds programs takes the function itself for a part of one."""
@@ -119,8 +118,8 @@ class Kernel:
 
 def make_kernel(func: KernelFunction, options: Options, home: Home | None = None) -> Kernel:
     """Return the kernel for `func` under `options`."""
-    if options.vectorize == "numba" and find_spec("numba") is None:
-        raise OptionError("vectorize='numba' needs Numba, which is not installed: pip install numba")
+    if options.vectorize == "numba":
+        _check_numba()
     return Kernel(
         func,
         name=function_name(func),
@@ -176,6 +175,13 @@ def _parameters_of_code(code: CodeType, nin: int) -> Parameters:
     return Parameters(frozenset(named + keyword_only), bool(code.co_flags & inspect.CO_VARKEYWORDS))
 
 
+def _check_numba() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("numba") is None:
+        raise OptionError("vectorize='numba' needs Numba, which is not installed: pip install numba")
+
+
 def _is_of(func: Any, packages: Collection[str]) -> bool:
     """Tell what ``jax.jit`` and its like make, PyTorch's modules, and the functions of such a package itself."""
     if isinstance(func, functools.partial):
@@ -205,32 +211,17 @@ def _load(func: KernelFunction, name: str, how: dict[str, Any], home: Home | Non
     return Kernel(func, name, home=home, **how)
 
 
-def _lock_of(kernel: Kernel) -> contextlib.AbstractContextManager[Any]:
+def _lock_key(kernel: Kernel) -> Hashable:
     """
-    Return the lock of a kernel: by name, since every unpickled copy of a function is another object.
+    Return under what the lock of a kernel is found: a name, since every unpickled copy of a function is another object.
 
     All that run in threads of Numba's have one, since they start the same threads.
     """
-    func = kernel.func
-    key = getattr(func, "__module__", ""), getattr(func, "__qualname__", kernel.name)
     if kernel.parallel:
-        key = "numba", "parallel"
-    with _finding_lock:
-        return _locks.setdefault(key, threading.RLock())
+        return "numba", "parallel"
+    func = kernel.func
+    return getattr(func, "__module__", ""), getattr(func, "__qualname__", kernel.name)
 
 
-def _forget_locks() -> None:
-    """Give a forked process locks of its own: nobody there will release those that other threads held."""
-    global _finding_lock  # noqa: PLW0603  # it may be held as well
-    _finding_lock = threading.Lock()
-    _locks.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
-
-_finding_lock = threading.Lock()
-# Weak, since a lock that nobody holds is as good as a new one.
-_locks: MutableMapping[object, contextlib.AbstractContextManager[Any]] = weakref.WeakValueDictionary()
 _PACKAGES: Final = {"jax": ("jax", "jaxlib"), "torch": ("torch",)}
 _UFUNC_KEYWORDS: Final = frozenset({"casting", "dtype", "order", "subok"})

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ._arguments import is_constant
-from ._dim_names import DimNames, listed
+from ._dim_mapping import listed
+from ._dim_names import DimNames
 from ._errors import ArgumentError, DimensionError, OptionError
 from ._options import Options, nearest
 

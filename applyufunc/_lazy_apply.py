@@ -18,10 +18,11 @@ import array_api_compat
 import numpy as np
 
 from ._arguments import is_constant
+from ._entry import call_in_graph, is_read_by_torch
 from ._errors import ArgumentError, DimensionError, OptionError, UnknownSizeError
 from ._evaluate import evaluate
 from ._kernel import function_name, make_kernel
-from ._lowering import call_in_graph, find_lowering, is_read_by_torch, to_host
+from ._lowering import find_lowering, to_host
 from ._option_values import OutputSize, UpTo
 from ._options import Options, make_options
 from ._plan import make_plan

@@ -7,20 +7,20 @@ Knows no array library, and no kernel but by the names of its parameters.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, NamedTuple
 
 from ._errors import OptionError
-from ._option_values import Callback, CoreChunks, DimMapping, KernelArrays, SizeRule, Vectorize, read_value
+from ._option_values import Callback, DimMapping, KernelArrays, SizeRule, Vectorize, read_value
+from ._signature import Signature
 
 __all__ = [
     "CALL_OPTIONS",
     "OPTION_NAMES",
-    "OptionKeywords",
     "Options",
     "Parameters",
+    "check_output_dims",
     "make_options",
     "nearest",
     "read_options",
@@ -66,46 +66,7 @@ class Options:
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-class OptionKeywords(TypedDict, total=False):
-    """The options as keywords, for static checkers."""
-
-    axes: Any
-    axis: int | None
-    keepdims: bool
-    output_dtypes: Any
-    output_sizes: Mapping[str, Any] | None
-    vectorize: Vectorize | None
-    kernel_arrays: KernelArrays | None
-    callback: Callback
-    core_chunks: CoreChunks
-    allow_rechunk: bool
-    budget: int | str | None
-    extra_projected_mem: int | str
-    block_bytes: int | str | None
-    allow_transfer: bool
-    writable: bool
-    contiguous: bool
-    fills_outputs: bool
-    thread_safe: bool
-    threads: int
-    compute_dtype: Any
-    jac: Callable[..., Any] | Literal["complex-step", "finite-difference"] | None
-    vjp: Callable[..., Any] | None
-    jvp: Callable[..., Any] | None
-    kernel_token: str | None
-    meta: Any
-    dims: Mapping[str, Hashable] | str | None
-    output_coords: Mapping[Any, Any] | None
-    join: Literal["outer", "inner", "left", "right", "exact", "override"] | None
-    dataset_join: Literal["outer", "inner", "left", "right", "exact"] | None
-    dataset_fill_value: Any
-    keep_attrs: Any
-    on_missing_core_dim: Literal["raise", "copy", "drop"] | None
-    kwargs: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(NamedTuple):
     """The names that a kernel takes by keyword; `open_ended`: it takes others too, or nobody can tell."""
 
     names: frozenset[str]
@@ -135,6 +96,21 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
     _check_compiled(made)
     _check_slices(made)
     return made
+
+
+def check_output_dims(signature: Signature, labels: Iterable[str]) -> None:
+    """Refuse labels in `output_sizes` that no output has."""
+    of_inputs = {dim.label for dims in signature.inputs for dim in dims}
+    of_outputs = {dim.label for dims in signature.outputs for dim in dims}
+    in_expressions = {name for dims in signature.outputs for dim in dims for name in dim.names}
+    known = of_outputs | (in_expressions - of_inputs)
+    for label in labels:
+        if label not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise OptionError(
+                f"output_sizes names dimension {label!r}, which no output of {str(signature)!r} has; the outputs' "
+                f"dimensions: {listed}"
+            )
 
 
 def split_keywords(
@@ -167,6 +143,8 @@ def read_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a question after the name that looks most like `name`; nothing where none does."""
+    import difflib  # which is slow to import, and only a refusal needs it
+
     alike = difflib.get_close_matches(name, sorted(known), n=1)
     return f"; did you mean {alike[0]!r}?" if alike else ""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from array_api_compat import array_namespace, device, is_jax_array, is_pydata_sparse_array
 
-from ._casting import is_array
+from ._arrays import is_array
 from ._typing import Array
 
 __all__ = ["SCALARS", "copy_of", "kept", "own"]

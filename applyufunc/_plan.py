@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from ._errors import DimensionError, OptionError, UnknownSizeError
 from ._option_values import OutputSize, OutputSizes, SizeRule, UpTo
+from ._options import check_output_dims
 from ._signature import CoreDim, Signature
 from ._typing import Shape
 
-__all__ = ["Operand", "Plan", "check_output_dims", "core_sizes", "fix_output_sizes", "make_plan", "shape_text"]
+__all__ = ["Operand", "Plan", "core_sizes", "fix_output_sizes", "make_plan", "shape_text"]
 
 _CACHE_SIZE: Final = 4096  # plans; one is a few hundred bytes
 
@@ -105,21 +106,6 @@ def fix_output_sizes(
 ) -> OutputSizes:
     """Replace callables by the sizes that they give, for the known sizes and those keywords that they take."""
     return tuple((label, _fixed_size(label, rule, sizes, keywords)) for label, rule in rules)
-
-
-def check_output_dims(signature: Signature, labels: Iterable[str]) -> None:
-    """Refuse labels in `output_sizes` that no output has."""
-    of_inputs = {dim.label for dims in signature.inputs for dim in dims}
-    of_outputs = {dim.label for dims in signature.outputs for dim in dims}
-    in_expressions = {name for dims in signature.outputs for dim in dims for name in dim.names}
-    known = of_outputs | (in_expressions - of_inputs)
-    for label in labels:
-        if label not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            raise OptionError(
-                f"output_sizes names dimension {label!r}, which no output of {str(signature)!r} has; the outputs' "
-                f"dimensions: {listed}"
-            )
 
 
 def shape_text(shape: Iterable[int | None]) -> str:

@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from ._casting import cast, is_array
+from ._arrays import is_array
+from ._casting import cast
 from ._errors import OutputRangeError, OutputShapeError, TransferError
 from ._expectation import Expectation
 from ._plan import Plan, shape_text

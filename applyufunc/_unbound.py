@@ -13,10 +13,10 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from ._derivatives import check_rules
-from ._dim_names import check_dims
+from ._dim_mapping import check_dims
 from ._gufunc import GUFunc
 from ._options import Options, make_options
+from ._rules import check_rules
 from ._signature import Signature
 
 __all__ = ["find_gufunc", "read_chosen"]

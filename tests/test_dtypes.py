@@ -11,7 +11,8 @@ import pytest
 import applyufunc as au
 from applyufunc import OptionError, Signature, UnknownDTypeError, UpTo
 from applyufunc._blocks import BlockRunner
-from applyufunc._dtypes import PROBE_LIMIT, declared_dtypes, discovered_dtypes
+from applyufunc._declared_dtypes import declared_dtypes
+from applyufunc._dtypes import PROBE_LIMIT, discovered_dtypes
 from applyufunc._kernel import make_kernel
 from applyufunc._options import Options, make_options
 from applyufunc._plan import make_plan

@@ -17,25 +17,84 @@ FILES = sorted(Path(applyufunc.__file__).parent.rglob("*.py"))
 
 OPTIONAL = {"cubed", "cupy", "dask", "dask_array", "jax", "matplotlib", "numba", "scipy", "sparse", "torch", "xarray"}
 
-PRINT_LOADED = "import json, sys; import applyufunc; print(json.dumps(sorted(sys.modules)))"
+DECORATE = """
+import applyufunc
+
+@applyufunc.gufunc("(n),(n)->(k)", output_dtypes=float, output_sizes={"k": 1}, dims={"n": "time"}, vectorize=True)
+def dot(x, y):
+    return (x * y).sum(keepdims=True)
+"""
+
+PRINT_LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+
+TO_DECORATE = {
+    "_casting",
+    "_compiled",
+    "_compute_dtype",
+    "_declared_dtypes",
+    "_dim_mapping",
+    "_direct",
+    "_entry",
+    "_errors",
+    "_expressions",
+    "_gufunc",
+    "_kernel",
+    "_lexer",
+    "_option_values",
+    "_options",
+    "_rules",
+    "_signature",
+    "_typing",
+}
+"""What is loaded before the first call."""
 
 
-def loaded_by_import() -> set[str]:
-    """Names of the modules that a fresh interpreter holds after `import applyufunc`."""
-    printed = subprocess.run([sys.executable, "-c", PRINT_LOADED], check=True, capture_output=True, text=True).stdout
-    return set(json.loads(printed))
+def loaded_by(program: str) -> set[str]:
+    """Names of the modules that a fresh interpreter holds after a program."""
+    command = [sys.executable, "-c", f"{program}\n{PRINT_LOADED}"]
+    return set(json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout))
 
 
-def test_import_loads_no_optional_library() -> None:
-    loaded = loaded_by_import()
-    assert "applyufunc" in loaded
+def own_modules(loaded: set[str]) -> set[str]:
+    return {name.removeprefix("applyufunc.") for name in loaded if name.startswith("applyufunc.")}
+
+
+@pytest.mark.parametrize("program", ["import applyufunc", DECORATE], ids=["import", "decorate"])
+def test_import_and_decorating_load_no_more_than_decorating_needs(program: str) -> None:
+    loaded = loaded_by(program)
+    assert own_modules(loaded) == TO_DECORATE
+    added = {name.partition(".")[0] for name in loaded - loaded_by("import numpy")}
+    assert not added & (OPTIONAL | {"array_api_compat", "difflib", "string", "threading", "uuid"})
+
+
+def test_first_call_loads_the_machinery_of_calls_and_no_other_library() -> None:
+    loaded = loaded_by(f"{DECORATE}\nassert dot([1.0, 2.0], [3.0, 4.0]).tolist() == [11.0]")
+    assert own_modules(loaded) > TO_DECORATE | {"_blocks", "_evaluate", "_lowering", "_lowering._eager", "_plan"}
+    assert not {name for name in own_modules(loaded) if name.startswith(("_core_chunks", "_explain", "_lazy_apply"))}
     assert {name.partition(".")[0] for name in loaded} & OPTIONAL == set()
 
 
-def test_what_few_calls_need_is_imported_when_it_is_asked_for() -> None:
-    loaded = loaded_by_import()
-    late = {"_core_chunks", "_explain", "_explanation", "_lazy_apply", "reductions"}
-    assert not {f"applyufunc.{name}" for name in late} & loaded
+def test_first_call_may_come_from_several_threads_at_once() -> None:
+    program = f"""{DECORATE}
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+start = Barrier(8)
+
+def call(value):
+    start.wait()
+    return dot([value, 2.0], [3.0, 4.0]).tolist()
+
+with ThreadPoolExecutor(8) as pool:
+    assert list(pool.map(call, range(8))) == [[3.0 * value + 8.0] for value in range(8)]
+"""
+    assert "_evaluate" in own_modules(loaded_by(program))
+
+
+def test_every_public_name_is_there_however_it_is_asked_for() -> None:
+    asked = ", ".join(applyufunc.__all__)
+    loaded = own_modules(loaded_by(f"from applyufunc import {asked}"))
+    assert {"_apply", "_core_chunks", "_explanation", "_failures", "_lazy_apply", "_transfer", "reductions"} <= loaded
     assert all(getattr(applyufunc, name) is not None for name in applyufunc.__all__)
     assert set(applyufunc.__all__) <= set(dir(applyufunc))
     with pytest.raises(AttributeError, match="no attribute 'reduction'"):

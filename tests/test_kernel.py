@@ -13,7 +13,7 @@ import module_with_gufuncs as held
 import numpy as np
 import pytest
 
-from applyufunc import OptionError, _kernel
+from applyufunc import OptionError, _locks
 from applyufunc._kernel import Home, describes_itself, function_name, make_kernel, parameters_of
 from applyufunc._options import Options, make_options
 
@@ -156,16 +156,16 @@ def test_variants_of_one_function_share_a_lock():
 
 def test_a_lock_that_is_held_is_the_one_that_copies_get():
     with guard_of(double):
-        held_now = _kernel._locks[(double.__module__, "double")]
+        held_now = _locks._locks[(double.__module__, "double")]
         assert guard_of(double) is held_now
 
 
 def test_locks_are_not_kept_for_good():
-    before = len(_kernel._locks)
+    before = len(_locks._locks)
     for number in range(20):
         with guard_of(double, kernel_token=f"kernel {number}"):
             pass
-    assert len(_kernel._locks) == before
+    assert len(_locks._locks) == before
 
 
 def test_a_thread_safe_kernel_holds_nothing():
@@ -211,6 +211,6 @@ thread.join()
 
 
 def test_compiled_loop_needs_numba(monkeypatch):
-    monkeypatch.setattr(_kernel, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(OptionError, match="vectorize='numba' needs Numba, which is not installed: pip install numba"):
         make_kernel(lambda x: x, make_options(Options(), {"vectorize": "numba"}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fresh_process
 import numpy as np
 import pytest
 from derivative_kernels import Recorder, native_power, power, power_vjp
@@ -322,3 +323,21 @@ def test_a_call_that_was_forgotten_says_so(monkeypatch):
         programs[0](torch.zeros(1))
     assert programs[2](torch.zeros(1)).item() == 2
     assert len(_graph._nodes) == len(_graph._numbers) == 2
+
+
+@pytest.mark.once
+def test_the_first_call_of_all_may_be_one_that_is_compiled():
+    program = """
+        import sys
+        import torch
+        import applyufunc as au
+
+        double = au.gufunc("()->()", output_dtypes=float)(lambda x: 2 * x)
+
+        def function(x):
+            return double(x) + au.apply_ufunc(lambda x: x.sum(axis=-1), "(n)->()", x, output_dtypes=float)
+
+        assert not {"applyufunc._apply", "applyufunc._evaluate", "applyufunc._lowering"} & set(sys.modules)
+        print(*torch.compile(function, fullgraph=True, backend="eager")(torch.arange(3.0)).tolist())
+    """
+    assert fresh_process.run(program) == ["3.0", "5.0", "7.0"]

@@ -20,7 +20,7 @@ from .._arguments import is_constant
 from .._blocks import BlockRunner, add_note, input_shapes
 from .._call import input_dtype
 from .._casting import numpy_dtype
-from .._dtypes import InputDType, declared_dtypes
+from .._declared_dtypes import InputDType, declared_dtypes
 from .._errors import OptionError, UnknownSizeError
 from .._kernel import Kernel, parameters_of
 from .._option_values import OutputSizes, SizeRule

@@ -7,9 +7,8 @@ arrives.
 from __future__ import annotations
 
 import importlib
-import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
@@ -19,8 +18,9 @@ import array_api_compat
 import numpy as np
 
 from .._arguments import is_constant, read_only
+from .._arrays import is_array
 from .._call import Lowering
-from .._casting import is_array, numpy_dtype
+from .._casting import numpy_dtype
 from .._errors import ArgumentError
 from .._kernel import Kernel
 from .._options import Options
@@ -28,7 +28,7 @@ from .._ownership import copy_of
 from .._typing import Array
 from ._host import as_numpy, check_one_device, check_transfer, is_jax_literal, library_name, to_host
 
-__all__ = ["call_in_graph", "convert_keywords", "find_lowering", "is_read_by_torch", "to_host"]
+__all__ = ["convert_keywords", "find_lowering", "to_host"]
 
 
 def find_lowering(args: Sequence[Any]) -> Lowering:
@@ -56,19 +56,6 @@ def convert_keywords(options: Options, kernel: Kernel, lowering: Lowering, array
         name: _convert_keyword(value, f"keyword {name}", options, kernel, lowering, arrays)
         for name, value in options.kwargs.items()
     }
-
-
-def is_read_by_torch() -> bool:
-    """Tell whether ``torch.compile`` reads this line in place of running it; public functions ask first."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_dynamo_compiling()
-
-
-def call_in_graph(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """Return what a public function returns, from a node of the graph that ``torch.compile`` builds."""
-    from ._torch._graph import call_in_graph
-
-    return call_in_graph(function, args, keywords)
 
 
 _DASK: Final = ("dask", "dask_array")  # two packages, whose arrays know nothing of each other; one lowering

@@ -13,8 +13,9 @@ import array_api_compat
 import numpy as np
 
 from .._arguments import is_constant
+from .._arrays import is_array
 from .._call import Call
-from .._casting import is_array, numpy_dtype
+from .._casting import numpy_dtype
 from .._errors import ArgumentError, OptionError, OutputDTypeError
 from .._kernel import Kernel
 from .._options import Options

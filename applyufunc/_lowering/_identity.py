@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from .._blocks import BlockRunner
-from .._derivatives import RULE_KINDS, BoundKernel, Derivatives, Rule
+from .._derivatives import Derivatives, Rule
 from .._identity import is_plain
 from .._kernel import Kernel
 from .._options import Options
+from .._rules import RULE_KINDS, BoundKernel
 
 __all__ = ["Identified", "identify", "identity_of"]
 
