@@ -120,8 +120,7 @@ class DirectCalls:
             return self._plan_first(look, args)
         if repeat is None:
             return UNUSUAL
-        outputs = repeat(args)
-        return outputs if len(outputs) > 1 or self._signature.always_tuple else outputs[0]
+        return self._as_returned(repeat(args))
 
     def _lowering(self, args: tuple[Any, ...]) -> Lowering | None:
         """Return the lowering for arrays that are all of one type, which is looked for once; None for a mixture."""
@@ -132,6 +131,8 @@ class DirectCalls:
         if kind not in self._lowerings:
             from ._lowering import find_lowering
 
+            if len(self._lowerings) >= _CACHE_SIZE:
+                self._lowerings.clear()
             try:
                 self._lowerings[kind] = find_lowering(args)
             except ApplyUfuncError:  # on the common road, where others of the type may be taken, such as labelled ones
@@ -160,8 +161,11 @@ class DirectCalls:
         prepared = prepare(self._kernel, self._signature, args, self._options)
         if len(self._plans) >= _CACHE_SIZE:
             self._plans.clear()
-        self._plans[look] = find_repeat(prepared)
-        return prepared.run()
+        repeat = self._plans[look] = find_repeat(prepared)
+        return prepared.run() if repeat is None else self._as_returned(repeat(prepared.arrays))
+
+    def _as_returned(self, outputs: tuple[Array, ...]) -> Any:
+        return outputs if len(outputs) > 1 or self._signature.always_tuple else outputs[0]
 
 
 _ndarray: Final = np.ndarray

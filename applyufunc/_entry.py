@@ -27,7 +27,8 @@ __all__ = ["call_in_graph", "evaluate", "evaluate_any", "explain_any", "is_read_
 def is_read_by_torch() -> bool:
     """Tell whether ``torch.compile`` reads this line in place of running it; public functions ask first."""
     torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_dynamo_compiling()
+    # While another thread imports it, it may lack its parts.
+    return torch is not None and hasattr(torch, "compiler") and torch.compiler.is_dynamo_compiling()
 
 
 def call_in_graph(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:

@@ -119,9 +119,8 @@ def _keeps_attributes(options: Options) -> bool:
 
 @cache
 def _keeps_by_default() -> bool:
-    """Tell what xarray does unless it is told, which differs by its version."""
-    with _xarray().set_options(keep_attrs="default"):
-        return bool(_xarray().apply_ufunc(abs, _xarray().Variable((), 0, {"is_kept": 1})).attrs)
+    """Tell what xarray does unless it is told, which it is not where this is asked; it differs by xarray's version."""
+    return bool(_xarray().apply_ufunc(abs, _xarray().Variable((), 0, {"is_kept": 1})).attrs)
 
 
 @cache

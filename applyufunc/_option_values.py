@@ -124,8 +124,17 @@ NUMERIC_STEPS: Final = ("complex-step", "finite-difference")
 
 
 def read_value(name: str, value: Any) -> Any:
-    """Return the value of an option, checked; of one that has no rules, as it is."""
-    return _READERS[name](value, name) if name in _READERS else value
+    """Return the value of an option, checked; later the caller may change what it gave."""
+    checked = _READERS[name](value, name) if name in _READERS else value
+    return checked if name == "kwargs" else _copied(checked)  # keywords are the kernel's, as they are when it runs
+
+
+def _copied(value: Any) -> Any:
+    """Return containers copied, and what is in them as it is."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return kind(map(_copied, value))
+    return {key: _copied(part) for key, part in value.items()} if kind is dict else value
 
 
 def _allow_rechunk(value: object, name: str) -> str:

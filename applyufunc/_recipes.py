@@ -91,9 +91,7 @@ def find_recipe(prepared: Prepared, seen: Sequence[Any]) -> Recipe | None:
 
 def find_repeat(prepared: Prepared) -> Callable[[Sequence[Array]], tuple[Array, ...]] | None:
     """Return what lowers a lazy call again, on other arrays of the same look; None where it is unusual."""
-    if any(map(is_constant, prepared.args)) or not _is_usual(prepared):
-        return None
-    return prepared.lowering.repeat(prepared.call, prepared.arrays)
+    return prepared.lowering.repeat(prepared.call, prepared.arrays) if _is_usual(prepared) else None
 
 
 def _is_usual(prepared: Prepared) -> bool:

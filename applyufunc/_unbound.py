@@ -1,7 +1,7 @@
 """Gufunc objects for unbound calls: `find_gufunc` returns the one that an equal call before has left.
 
 In: a function, a signature, the keywords that are options. Out: a gufunc object, or None where none may be left: only
-functions that their module holds are remembered, so that nothing is kept alive. Knows no arrays.
+functions that their module holds are remembered, so that nothing else is kept alive. Knows no arrays.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def find_gufunc(func: Any, signature: Signature, chosen: Mapping[str, Any]) -> G
         return _gufuncs[key]
     except KeyError:
         gufunc: GUFunc[..., Any] = GUFunc(func, signature, read_chosen(signature, chosen))
+    _forget_replaced()
     if len(_gufuncs) >= _CACHE_SIZE:
         _gufuncs.clear()
     return _gufuncs.setdefault(key, gufunc)
@@ -58,6 +59,13 @@ def _is_held_by_its_module(func: object) -> bool:
     """Tell a function that is kept alive anyway, by its name."""
     module, name = getattr(func, "__module__", "numpy"), getattr(func, "__name__", None)  # ufuncs do not say
     return type(module) is str and getattr(sys.modules.get(module), "__dict__", _NOTHING).get(name) is func
+
+
+def _forget_replaced() -> None:
+    """Forget functions in whose place their module has others by now, or none."""
+    for key, gufunc in list(_gufuncs.items()):
+        if not _is_held_by_its_module(gufunc.__wrapped__):
+            _gufuncs.pop(key, None)
 
 
 def _frozen(value: object) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 import weakref
 
 import numpy as np
@@ -393,12 +394,11 @@ def test_a_dask_call_that_looks_like_another_makes_layers_of_the_same_names(da, 
         result = call(function, *arrays)
         return result if isinstance(result, tuple) else (result,)
 
-    function, given = au.gufunc(signature, output_dtypes="f8")(kernel), dask_pair(da, chunks)
+    options = {"output_dtypes": "f8", "kernel_token": f"counted {signature}"}
+    function, given = au.gufunc(signature, **options)(kernel), dask_pair(da, chunks)
     tripled = tuple(array * 3 for array in given)
     first, direct = outputs(*given, call=lambda call, *arrays: call(*arrays)), outputs(*tripled)
-    common = outputs(
-        *tripled, call=lambda call, *arrays: au.apply_ufunc(kernel, signature, *arrays, output_dtypes="f8")
-    )
+    common = outputs(*tripled, call=lambda call, *arrays: au.apply_ufunc(kernel, signature, *arrays, **options))
     assert not calls
     assert [output.name for output in direct] == [output.name for output in common]
     assert not {output.name for output in direct} & {output.name for output in first}
@@ -408,14 +408,108 @@ def test_a_dask_call_that_looks_like_another_makes_layers_of_the_same_names(da, 
         np.testing.assert_array_equal(output.compute(), expected)
 
 
-def test_what_the_kernel_of_a_dask_call_uses_is_looked_at_in_every_call(da, monkeypatch):
+def test_a_kernel_that_uses_more_than_arguments_and_modules_is_looked_at_in_every_call(da, monkeypatch):
     function = au.gufunc("(n),(n)->()", output_dtypes="f8")(lambda x, y: np.vecdot(x, y) * FACTOR)
     pair = dask_pair(da)
-    before = again(function, *pair)
+    before = function(*pair)
+    assert function._direct(pair, {}) is UNUSUAL
     monkeypatch.setitem(globals(), "FACTOR", 5.0)
     after = function(*pair)
     assert before.name != after.name
     assert after.compute().tolist() == (5 * ROWS.sum(-1)).tolist()
+
+
+def test_a_call_of_a_new_look_is_planned_once(da, monkeypatch):
+    from applyufunc._lowering import _dask
+
+    planned, plan = [], _dask.plan
+    monkeypatch.setattr(_dask, "plan", lambda *args: planned.append(1) or plan(*args))
+    function, pair = au.gufunc("(n),(n)->()", output_dtypes="f8")(dot), dask_pair(da)
+    for _ in range(3):
+        function(*pair)
+    assert len(planned) == 1
+
+
+@pytest.mark.parametrize("destination", ["client", "processes"])
+def test_where_tasks_will_run_makes_another_call(da, monkeypatch, destination):
+    from applyufunc._lowering._dask import _travel
+
+    large = np.zeros(2_000_000)
+
+    @au.gufunc("(n),(n)->()", output_dtypes="f8", kernel_token="large")
+    def function(x, y):
+        return np.vecdot(x, y) + large[0]
+
+    def n_warnings():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            function(*pair)
+        return len(caught)
+
+    pair = dask_pair(da)
+    function(*pair)
+    with monkeypatch.context() as patch:
+        patch.setattr(_travel, "destination", lambda: destination)
+        patch.setattr("applyufunc._lowering._dask.destination", lambda: destination)
+        assert [n_warnings(), n_warnings()] == [1, 1]
+    assert n_warnings() == 0
+
+
+def test_no_array_behind_the_meta_of_a_dask_array_is_kept_alive(da):
+    function, source = au.gufunc("(n)->()", output_dtypes="f8")(doubled_sum), np.ones((4, 3))
+    array = da.ones((4, 3), chunks=(2, 3)).map_blocks(np.negative, meta=source)
+    again(function, array)
+    kept = weakref.ref(source)
+    del array, source
+    gc.collect()
+    assert kept() is None
+
+
+def doubled_sum(x):
+    return 2 * x.sum(-1)
+
+
+def test_equal_calls_on_equal_record_dtypes_have_equal_names(da):
+    aligned = np.dtype([("a", "i1"), ("b", "f8")], align=True)
+    spelled = np.dtype({"names": ["a", "b"], "formats": ["i1", "f8"], "offsets": [0, 8], "itemsize": 16})
+    assert aligned == spelled
+    names = []
+    for dtypes in ([aligned], [spelled], [aligned, spelled], [spelled, aligned]):
+        made = [
+            au.apply_ufunc(itself, "()->()", da.zeros(4, chunks=2, dtype=dtype), output_dtypes=dtype)
+            for dtype in dtypes
+        ]
+        names.append({str(dtype): array.name for dtype, array in zip(dtypes, made, strict=True)})
+    assert names[2] == names[0] | names[1] == names[3]
+
+
+def itself(x):
+    return x
+
+
+@pytest.mark.parametrize("unknown", [False, True], ids=["known", "unknown"])
+def test_a_repeated_dask_call_is_annotated_cut_and_computed_as_the_first(da, unknown):
+    import dask
+
+    function, array = (
+        au.gufunc("(n)->(),()", output_dtypes=["f8", "f8"])(total_and_first),
+        da.from_array(ROWS, chunks=(1, 3)),
+    )
+    if unknown:
+        array = array[da.from_array(np.array([True, True, False, True]), chunks=1)]
+    again(function, array)
+    with dask.annotate(retries=3):
+        total, first = function(array)
+    layers = total.__dask_graph__().layers
+    annotated = [name for name, layer in layers.items() if layer.annotations == {"retries": 3}]
+    assert len(annotated) == 2
+    expected = ROWS[[0, 1, 3]] if unknown else ROWS
+    np.testing.assert_array_equal(total.compute(scheduler="sync"), expected.sum(-1))
+    np.testing.assert_array_equal(first.blocks[1].compute(scheduler="sync"), expected[1:2, 0])
+
+
+def total_and_first(x):
+    return x.sum(-1), x[..., 0]
 
 
 def test_dask_calls_of_another_look_are_planned_anew(da):
@@ -430,13 +524,13 @@ def test_dask_calls_of_another_look_are_planned_anew(da):
 def test_settings_of_dask_make_another_plan(da):
     import dask
 
-    function, array = au.gufunc("(n)->()", output_dtypes="f8")(lambda x: x.sum(-1)), da.ones((64, 64), chunks=(16, 64))
-    n_plans = []
-    for threshold in (4, 1, 4):
-        with dask.config.set({"array.rechunk.threshold": threshold}):
-            again(function, array)
-            n_plans.append(len(function._direct._plans))
-    assert n_plans == [1, 2, 2]
+    function, array = au.gufunc("(n)->()", output_dtypes="f8")(doubled_sum), da.ones((64, 64), chunks=(8, 8))
+    numblocks = []
+    for size in ("1 MiB", "1 KiB", "1 MiB"):
+        with dask.config.set({"array.chunk-size": size}), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            numblocks.append(again(function, array).numblocks)
+    assert numblocks == [(8,), (32,), (8,)]
 
 
 @pytest.mark.parametrize(

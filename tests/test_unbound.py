@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import inspect
@@ -21,6 +22,10 @@ ROWS = np.arange(12.0).reshape(4, 3)
 
 def total(row, scale=1):
     return row.sum(-1) * scale
+
+
+def doubled(row):
+    return row * 2.0
 
 
 def spread(row):
@@ -65,11 +70,35 @@ def test_other_options_make_another_call(one, other):
     assert n_kept() == 2
 
 
-def test_an_option_that_the_caller_changes_is_read_again():
-    dtypes = ["f4"]
-    assert au.apply_ufunc(total, "(n)->()", ROWS, output_dtypes=dtypes).dtype == np.float32
-    dtypes[0] = "c8"
-    assert au.apply_ufunc(total, "(n)->()", ROWS, output_dtypes=dtypes).dtype == np.complex64
+CHANGED = {
+    "output_dtypes": (["f4"], lambda dtypes: dtypes.__setitem__(0, "c16")),
+    "axes": ([(0,), ()], lambda axes: axes.__setitem__(0, (1,))),
+    "output_coords": ({"n": [1, 2, 3]}, lambda coords: coords["n"].__setitem__(0, 9)),
+}
+
+
+@pytest.mark.parametrize("option", CHANGED)
+def test_an_option_that_the_caller_changes_later_changes_only_calls_that_are_given_it(option):
+    before, change = CHANGED[option]
+    given, square = copy.deepcopy(before), np.arange(9.0).reshape(3, 3)
+    signature, kernel = "(n)->()", total
+    if option == "output_coords":
+        square = pytest.importorskip("xarray").DataArray(square, dims=("row", "n"))
+        signature, kernel = "(n)->(n)", doubled
+
+    def outcome(call):
+        result = call()
+        return result.dtype, np.asarray(result).tolist(), np.asarray(getattr(result, "n", ())).tolist()
+
+    bound = au.gufunc(signature, **{option: given})(kernel)
+    expected = outcome(lambda: au.apply_ufunc(kernel, signature, square, **{option: given}))
+    assert outcome(lambda: bound(square)) == expected
+    change(given)
+    other = square[:2] if option == "output_dtypes" else square  # of another look
+    assert outcome(lambda: bound(other))[0] == expected[0]
+    assert outcome(lambda: bound(square)) == expected
+    assert outcome(lambda: au.apply_ufunc(kernel, signature, square, **{option: copy.deepcopy(before)})) == expected
+    assert outcome(lambda: au.apply_ufunc(kernel, signature, square, **{option: given})) != expected
 
 
 @pytest.mark.parametrize(
@@ -133,8 +162,11 @@ def test_a_name_that_a_module_gives_to_another_function_is_another_function(monk
 
     au.apply_ufunc(spread, "(n)->()", ROWS)
     replacement.__name__, replacement.__module__ = "spread", __name__
+    replaced = spread
     monkeypatch.setattr(sys.modules[__name__], "spread", replacement)
     assert au.apply_ufunc(spread, "(n)->()", ROWS).tolist() == ROWS.min(-1).tolist()
+    assert [gufunc.__wrapped__ for gufunc in _unbound._gufuncs.values()] == [replacement]
+    assert au.apply_ufunc(replaced, "(n)->()", ROWS).tolist() == np.ptp(ROWS, -1).tolist()
 
 
 def test_as_many_as_documented_are_kept(monkeypatch):

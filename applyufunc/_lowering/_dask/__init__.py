@@ -10,7 +10,7 @@ Implements the functions of `Lowering`: `_arrays` answers the door, `_chunks` de
 names them. `_keywords` keeps large arrays out of the tasks, and `_travel` looks at what else they carry to worker
 processes. Where core dims stay in chunks, `_reductions`, `_scans` and `_overlaps` stand in place of `_graph`, each with
 the tasks that are its own; what they share is in `_pieces`. `_roads` chooses among them, and `_explanation` tells of
-what they planned.
+what they planned. Where a call looks like an earlier one, `look` finds the plan of that, and `repeat` goes by it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from .._plain import default_dtype, lend, narrow, settled, traces, untraced
 from ._arrays import as_block, block_kind, convert, is_lazy, namespace, shape
 from ._explanation import explain
 from ._graph import FEW_CHUNKS, settings
-from ._identity import kernel_identity
+from ._identity import known_identity
 from ._roads import plan
+from ._travel import destination
 
 __all__ = [
     "as_block",
@@ -55,10 +56,7 @@ __all__ = [
 
 def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a call, core dims last."""
-    planned = plan(call, arrays)
-    for text in planned.warnings:
-        warn_caller(text)
-    return planned.build(arrays)
+    return repeat(call, arrays)(arrays)
 
 
 def look(args: Sequence[Any], kernel: Kernel) -> Hashable | None:
@@ -67,8 +65,11 @@ def look(args: Sequence[Any], kernel: Kernel) -> Hashable | None:
         return None
     if sum(map(sum, (arg.numblocks for arg in args))) > FEW_CHUNKS:
         return None
+    identity = known_identity(kernel)
+    if identity is None:
+        return None
     of_arrays = tuple((arg.chunks, arg.dtype) for arg in args)
-    return of_arrays, kernel_identity(kernel), settings(), transfer_is_allowed(False)
+    return of_arrays, identity, settings(), destination(), transfer_is_allowed(False)
 
 
 def repeat(call: Call, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], tuple[Array, ...]]:

@@ -1,6 +1,7 @@
-"""One call becomes layers of a Dask graph: `plan_whole`, on top of ``da.blockwise`` alone.
+"""One call becomes blockwise layers of a Dask graph: `plan_whole`.
 
-In: a `Call`, Dask arrays, and NumPy arrays that are held whole. Out: one lazy Dask array per output. A layer is as
+In: a `Call`, Dask arrays, and NumPy arrays that are held whole. Out: a `Planned`, which makes one lazy Dask array per
+output, of these arrays or of others that look the same. A layer is as
 large for a million blocks as for one. The kernel runs in one layer; several outputs, and one without core dims, are
 picked from its tuples by another. `da` is the front end that the arguments are from, as `_arrays` tells; the few
 functions used of it mean the same in all of them.
@@ -272,7 +273,15 @@ def output_metas(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
     outputs, meta = call.plan.outputs, call.options.meta
     each = meta if isinstance(meta, (list, tuple)) else (richest_meta(arrays) if meta is None else meta,) * len(outputs)
     ndims = (len(output.dims) for output in outputs)
-    return tuple(meta_from_array(m, ndim=ndim, dtype=d) for m, ndim, d in zip(each, ndims, call.dtypes, strict=True))
+    return tuple(_meta(*each) for each in zip(each, ndims, call.dtypes, strict=True))
+
+
+def _meta(like: Array, ndim: int, dtype: np.dtype[Any]) -> Array:
+    """Return an empty array in memory of its own: `meta_from_array` may return a view, which plans would keep alive."""
+    if type(like) is np.ndarray:
+        return np.empty((0,) * ndim, dtype)
+    meta = meta_from_array(like, ndim=ndim, dtype=dtype)
+    return meta.copy() if isinstance(meta, np.ndarray) else meta
 
 
 def check_meta(call: Call) -> None:

@@ -25,7 +25,7 @@ from ..._core_chunks import ScanKernel
 from ..._identity import IdentityMap, is_plain
 from ..._kernel import Kernel, describes_itself
 
-__all__ = ["call_token", "dtype_text", "kernel_identity", "readable_name"]
+__all__ = ["call_token", "dtype_text", "kernel_identity", "known_identity", "readable_name"]
 
 
 def call_token(runner: BlockRunner) -> str:
@@ -53,9 +53,13 @@ def readable_name(kernel: Kernel) -> str:
     return re.sub(r"\W+", "_", kernel.name, flags=re.ASCII).strip("_") or "kernel"
 
 
-@lru_cache(maxsize=256)
 def dtype_text(dtype: np.dtype[Any]) -> str:
-    """Return all that a dtype is, remembered, since NumPy puts it together in Python."""
+    """Return all that a dtype is."""
+    return _remembered_text(dtype) if dtype.kind in "biufcmMSU" else repr(dtype)
+
+
+@lru_cache(maxsize=256)
+def _remembered_text(dtype: np.dtype[Any]) -> str:  # NumPy puts it together in Python; equal records may differ in it
     return repr(dtype)
 
 
@@ -77,13 +81,20 @@ def kernel_identity(kernel: Kernel) -> Identity:
     """Return what tells a kernel from others, in every process."""
     if isinstance(kernel.func, ScanKernel):
         return _scan_identity(kernel.func)
+    return known_identity(kernel) or _function_identity(kernel.func)
+
+
+def known_identity(kernel: Kernel) -> Identity | None:
+    """Return the same where it takes no time; None where the function has to be read by value."""
     if kernel.token is not None:
         return "token", kernel.token
     if kernel.home is not None and kernel.is_found_at_home:
         return "home", kernel.home.module, kernel.home.qualname
+    if isinstance(kernel.func, np.ufunc):
+        return _function_identity(kernel.func)
     contents = _contents(kernel.func)
     if contents is None:
-        return _function_identity(kernel.func)
+        return None
     remembered = _remembered.setdefault(kernel.func, {})
     if contents not in remembered:
         remembered[contents] = _function_identity(kernel.func)

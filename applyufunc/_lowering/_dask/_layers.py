@@ -24,6 +24,7 @@ from dask.blockwise import BlockwiseDep, blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArrayBlockIdDep, ArraySliceDep
 
+from ..._identity import is_plain
 from ..._typing import Array, Chunks, Namespace
 from ._chunk_costs import remembered
 from ._identity import dtype_text
@@ -90,8 +91,7 @@ def layer(
     """Return what `func` makes of the operands' blocks, in chunks of which neither number nor size is guessed.
 
     What is no array comes first, and there always is something: `dask_array` then does not cut the operands for a
-    slice of the result, at which it fails where an operand has one block for many, or the slice is empty. `func` has a
-    `__dask_tokenize__` whose text says all, or a token that Dask finds.
+    slice of the result, at which it fails where an operand has one block for many, or the slice is empty.
     """
     operands = [(_NO_DIM, ()), *operands]
     if da.Array is HighLevelArray:
@@ -168,10 +168,11 @@ def _layer_token(
     func: Any, operands: Operands, chunks: Mapping[str, Sizes], meta: Array, concatenate: bool | None
 ) -> str:
     """Return what stands for all that a layer is made of."""
-    own = func.__dask_tokenize__() if hasattr(func, "__dask_tokenize__") else tokenize(func)
-    named = [(operand.name if hasattr(operand, "name") else normalize_token(operand), at) for operand, at in operands]
+    own = func.__dask_tokenize__() if hasattr(func, "__dask_tokenize__") else None
+    named = [(normalize_token(each) if isinstance(each, BlockwiseDep) else each.name, at) for each, at in operands]
     kind = type(meta).__module__, type(meta).__qualname__, dtype_text(meta.dtype)
-    return _hashed((own, named, _grid_token(chunks), kind, concatenate))
+    what = tokenize(func) if own is None or not is_plain(own) else own
+    return _hashed((what, named, _grid_token(chunks), kind, concatenate))
 
 
 class _Nowhere(ArrayBlockIdDep):

@@ -26,7 +26,7 @@ from ..._errors import ArgumentError
 from ..._kernel import Kernel
 from ._keywords import LARGE, Opened
 
-__all__ = ["travel_advice"]
+__all__ = ["destination", "travel_advice"]
 
 
 SHARE: Final = "pass large data as NumPy arrays in keywords of the kernel, or as arguments, which go to a worker once"
@@ -35,19 +35,19 @@ SHARE: Final = "pass large data as NumPy arrays in keywords of the kernel, or as
 
 def travel_advice(runner: BlockRunner, n_tasks: int, cure: str = SHARE) -> str | None:
     """Refuse a kernel that cannot travel to the workers of an active client; say what makes it slow to."""
-    destination = _destination()
-    if destination is None:
+    aim = destination()
+    if aim is None:
         return None
     try:
         n_bytes = _pickled_size(runner)
     except Exception as error:  # as many kinds as there are ways to write a __reduce__
-        if destination == "client":
+        if aim == "client":
             raise _refusal(runner) from error
         return None
     return _advice(runner, n_bytes, n_tasks, cure) if n_bytes > LARGE and n_tasks > 1 else None
 
 
-def _destination() -> str | None:
+def destination() -> str | None:
     """Return "client" or "processes" where tasks will be pickled for them, as Dask itself would find out."""
     scheduler = dask.config.get("scheduler", None)
     if scheduler in ("processes", "multiprocessing"):

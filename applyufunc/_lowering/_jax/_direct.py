@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import jax
@@ -108,12 +108,12 @@ def lend(args: Sequence[Any]) -> Lent | None:
             continue
         if not isinstance(arg, jax.Array) or isinstance(arg, jax.core.Tracer):
             return None
-        aval, sharding = arg.aval, arg.sharding
-        is_plain = type(sharding) is SingleDeviceSharding and not aval.weak_type and aval.dtype.kind in "biufc"
-        if not is_plain or (arg.committed and not sharding.device_set <= devices and devices):
+        aval, own = arg.aval, arg.sharding.device_set
+        is_plain = type(arg.sharding) is SingleDeviceSharding and not aval.weak_type and aval.dtype.kind in "biufc"
+        if not is_plain or not own <= _on_host() or (arg.committed and devices and own != devices):
             return None
         if arg.committed:
-            devices = sharding.device_set
+            devices = own
         look.append(aval)
         lent.append(np.asarray(arg))
     return Lent(tuple(look), tuple(lent), partial(_give_back, device=next(iter(devices), None)))
@@ -134,6 +134,12 @@ def _has_values(array: Array) -> bool:
     if isinstance(array, np.ndarray):
         return True
     return not isinstance(array, jax.core.Tracer) and array.is_fully_addressable
+
+
+@cache
+def _on_host() -> frozenset[jax.Device]:
+    """Return the devices whose memory NumPy reads; from others a copy is made, with leave, on the common road."""
+    return frozenset(jax.local_devices(backend="cpu"))
 
 
 def _trace_state() -> object:

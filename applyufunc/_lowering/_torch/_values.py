@@ -35,21 +35,19 @@ def has_values(array: Array) -> bool:
 
 def is_transformed(arrays: Sequence[Array]) -> bool:
     """Tell whether a gradient, or a transformation of ``torch.func``, has to see the call."""
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if _is_mapped():
         return True
     return torch.is_grad_enabled() and any(array.requires_grad for array in arrays if isinstance(array, torch.Tensor))
 
 
 def is_observed() -> bool:
     """Tell whether something looks on at whatever is called, with or without a gradient."""
-    is_mapped = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    return bool(is_mapped or torch._C._len_torch_dispatch_stack() > 0)
+    return _is_mapped() or _is_dispatched()
 
 
 def is_recorded(arrays: Sequence[Array]) -> bool:
     """Tell whether a graph is made of operators, or their results are only asked for types."""
-    is_observed = torch._C._len_torch_dispatch_stack() > 0
-    return is_observed or any(_is_symbolic(array) for array in arrays if isinstance(array, torch.Tensor))
+    return _is_dispatched() or any(_is_symbolic(array) for array in arrays if isinstance(array, torch.Tensor))
 
 
 def hinted_shape(array: Array) -> Shape:
@@ -65,6 +63,14 @@ def untraced() -> Iterator[None]:
     """Let PyTorch's functions work on values at once, whatever is being traced or transformed."""
     with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.no_grad():
         yield
+
+
+def _is_mapped() -> bool:
+    return bool(torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0)
+
+
+def _is_dispatched() -> bool:
+    return bool(torch._C._len_torch_dispatch_stack() > 0)
 
 
 def _is_wrapped(tensor: Array) -> bool:
