@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from types import MappingProxyType, NoneType
 from typing import Any, Final, cast
 
@@ -30,7 +31,8 @@ def find_gufunc(func: Any, signature: Signature, chosen: Mapping[str, Any]) -> G
     try:
         return _gufuncs[key]
     except KeyError:
-        gufunc: GUFunc[..., Any] = GUFunc(func, signature, read_chosen(signature, chosen))
+        own = deepcopy(dict(chosen))  # the caller may change what is in a list
+        gufunc: GUFunc[..., Any] = GUFunc(func, signature, read_chosen(signature, own))
     if len(_gufuncs) >= _CACHE_SIZE:
         _gufuncs.clear()
     return _gufuncs.setdefault(key, gufunc)
@@ -49,9 +51,10 @@ def _key(func: object, signature: Signature, chosen: Mapping[str, Any]) -> tuple
     if not _is_held_by_its_module(func):
         return None
     try:  # the function stays what its id says, since what is kept holds it
-        return id(func), signature, *[(name, _frozen(value)) for name, value in chosen.items()]
+        key = id(func), signature, *[(name, _frozen(value)) for name, value in chosen.items()]
     except TypeError:
         return None
+    return None if _holds_lists(chosen.get("kwargs")) else key
 
 
 def _is_held_by_its_module(func: object) -> bool:
@@ -72,6 +75,15 @@ def _frozen(value: object) -> tuple[object, ...]:
     if isinstance(value, np.dtype) and value.names is None:
         return kind, value
     raise TypeError
+
+
+def _holds_lists(keywords: object) -> bool:
+    """Tell keywords of which the kernel gets, and may change, the caller's own lists or dicts, not their equals."""
+    return type(keywords) is dict and any(map(_is_container, keywords.values()))
+
+
+def _is_container(value: object) -> bool:
+    return type(value) in (list, dict) or (type(value) is tuple and any(map(_is_container, value)))
 
 
 _CACHE_SIZE: Final = 256  # all go when it is full, as to keep their order would take longer than to make one again

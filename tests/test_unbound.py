@@ -23,6 +23,13 @@ def total(row, scale=1):
     return row.sum(-1) * scale
 
 
+def notes_down(row, values):
+    while not isinstance(values, list):
+        values = values["a"] if isinstance(values, dict) else values[1]
+    values.append(len(row))
+    return row.sum(-1)
+
+
 def spread(row):
     return row.max(-1) - row.min(-1)
 
@@ -70,6 +77,30 @@ def test_an_option_that_the_caller_changes_is_read_again():
     assert au.apply_ufunc(total, "(n)->()", ROWS, output_dtypes=dtypes).dtype == np.float32
     dtypes[0] = "c8"
     assert au.apply_ufunc(total, "(n)->()", ROWS, output_dtypes=dtypes).dtype == np.complex64
+
+
+def test_an_option_that_the_caller_changes_is_not_that_of_an_equal_call():
+    axes = [(0,), ()]
+    assert au.apply_ufunc(total, "(n)->()", ROWS, axes=axes).tolist() == ROWS.sum(0).tolist()
+    axes[0] = (1,)
+    assert au.apply_ufunc(total, "(n)->()", ROWS, axes=[(0,), ()]).tolist() == ROWS.sum(0).tolist()
+
+
+@pytest.mark.parametrize("nest", [lambda own: own, lambda own: (1, own), lambda own: {"a": own}])
+def test_a_kernel_gets_the_list_of_each_call_and_not_an_equal_one(nest):
+    own, other = [], []
+    for values in (own, other, own):
+        au.apply_ufunc(notes_down, "(n)->()", ROWS, kwargs={"values": nest(values)})
+    assert (own, other) == ([len(ROWS)] * 2, [len(ROWS)])
+
+
+@pytest.mark.parametrize("kwargs", [[1], "ab", (1,)])
+def test_keywords_that_are_no_mapping_are_refused_as_those_of_a_gufunc_object(kwargs):
+    with pytest.raises(au.OptionError) as bound:
+        au.gufunc("(n)->()", kwargs=kwargs)
+    with pytest.raises(au.OptionError) as unbound:
+        au.apply_ufunc(total, "(n)->()", ROWS, kwargs=kwargs)
+    assert str(unbound.value) == str(bound.value)
 
 
 @pytest.mark.parametrize(
