@@ -109,13 +109,17 @@ def lend(args: Sequence[Any]) -> Lent | None:
         if not isinstance(arg, jax.Array) or isinstance(arg, jax.core.Tracer):
             return None
         aval, sharding = arg.aval, arg.sharding
-        is_plain = type(sharding) is SingleDeviceSharding and not aval.weak_type and aval.dtype.kind in "biufc"
+        has_numbers = isinstance(aval.dtype, np.dtype) and aval.dtype.kind in "biufc"  # a key's dtype is JAX's own
+        is_plain = type(sharding) is SingleDeviceSharding and not aval.weak_type and has_numbers
         if not is_plain or (arg.committed and not sharding.device_set <= devices and devices):
             return None
         if arg.committed:
             devices = sharding.device_set
+        try:
+            lent.append(np.asarray(arg))
+        except RuntimeError:  # which comes again on the common road, unless the call has leave for what is guarded
+            return None
         look.append(aval)
-        lent.append(np.asarray(arg))
     return Lent(tuple(look), tuple(lent), partial(_give_back, device=next(iter(devices), None)))
 
 
