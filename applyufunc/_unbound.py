@@ -28,14 +28,16 @@ def find_gufunc(func: Any, signature: Signature, chosen: Mapping[str, Any]) -> G
     key = _key(func, signature, chosen)
     if key is None:
         return None
-    try:
-        return _gufuncs[key]
-    except KeyError:
-        own = deepcopy(dict(chosen))  # the caller may change what is in a list
-        gufunc: GUFunc[..., Any] = GUFunc(func, signature, read_chosen(signature, own))
+    code = getattr(func, "__code__", None)
+    made, of = _gufuncs.get(key, _NOBODY)
+    if made is not None and of is code:  # which a tool that reloads modules replaces in the function itself
+        return made
+    own = deepcopy(dict(chosen))  # the caller may change what is in a list
+    gufunc: GUFunc[..., Any] = GUFunc(func, signature, read_chosen(signature, own))
     if len(_gufuncs) >= _CACHE_SIZE:
         _gufuncs.clear()
-    return _gufuncs.setdefault(key, gufunc)
+    _gufuncs[key] = gufunc, code
+    return gufunc
 
 
 def read_chosen(signature: Signature, chosen: Mapping[str, Any]) -> Options:
@@ -89,4 +91,5 @@ def _is_container(value: object) -> bool:
 _CACHE_SIZE: Final = 256  # all go when it is full, as to keep their order would take longer than to make one again
 _NOTHING: Final[Mapping[object, object]] = MappingProxyType({})
 _PLAIN: Final = frozenset({bool, int, str, bytes, NoneType, type})  # no float: 0.0 and -0.0 are equal
-_gufuncs: dict[tuple[object, ...], GUFunc[..., Any]] = {}
+_NOBODY: Final = (None, None)
+_gufuncs: dict[tuple[object, ...], tuple[GUFunc[..., Any], object]] = {}  # each with the code of its function

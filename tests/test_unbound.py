@@ -168,6 +168,16 @@ def test_a_name_that_a_module_gives_to_another_function_is_another_function(monk
     assert au.apply_ufunc(spread, "(n)->()", ROWS).tolist() == ROWS.min(-1).tolist()
 
 
+def test_code_that_a_reload_puts_into_a_function_is_read_again(monkeypatch):
+    def replacement(row, low=0):
+        return row.max(-1) - low
+
+    assert au.apply_ufunc(spread, "(n)->()", ROWS).tolist() == np.ptp(ROWS, axis=-1).tolist()
+    monkeypatch.setattr(spread, "__defaults__", (0,))
+    monkeypatch.setattr(spread, "__code__", replacement.__code__)
+    assert au.apply_ufunc(spread, "(n)->()", ROWS, low=1).tolist() == (ROWS.max(-1) - 1).tolist()
+
+
 def test_as_many_as_documented_are_kept(monkeypatch):
     monkeypatch.setattr(_unbound, "_CACHE_SIZE", 8)
     for size in range(1, 40):
