@@ -150,7 +150,7 @@ class DirectCalls:
         prepared = prepare(self._kernel, self._signature, args, options)
         if len(self._recipes) >= _CACHE_SIZE:
             self._recipes.clear()
-        self._recipes[key] = find_recipe(prepared, seen)
+        self._recipes[key] = find_recipe(prepared, seen, is_lent=seen is not args)
         return prepared.run()
 
     def _plan_first(self, look: Hashable, args: tuple[Any, ...]) -> Any:

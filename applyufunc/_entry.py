@@ -27,8 +27,9 @@ __all__ = ["call_in_graph", "evaluate", "evaluate_any", "explain_any", "is_read_
 def is_read_by_torch() -> bool:
     """Tell whether ``torch.compile`` reads this line in place of running it; public functions ask first."""
     torch = sys.modules.get("torch")
-    # While another thread imports it, it may lack its parts.
-    return torch is not None and hasattr(torch, "compiler") and torch.compiler.is_dynamo_compiling()
+    if torch is None or not hasattr(torch, "compiler"):  # which is there once another thread has imported all of it
+        return False
+    return torch.compiler.is_dynamo_compiling()  # type: ignore[no-any-return]
 
 
 def call_in_graph(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:

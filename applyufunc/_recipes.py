@@ -38,6 +38,7 @@ class Recipe:
     views: tuple[tuple[int, _Index], ...]  # positions of the arguments that are arrays
     outputs: tuple[tuple[tuple[int, ...], np.dtype[Any] | None], ...]  # shape and dtype; None: whatever is returned
     is_tuple: bool  # whether the kernel returns, and the caller gets, a tuple
+    is_lent: bool  # whether the outputs go back to another library, which is not to lose what an array of one item says
     runner: BlockRunner
     expected: Expectation
 
@@ -53,7 +54,8 @@ class Recipe:
             if not self._are_usual(outputs) or getrefcount(outputs) != _TWO_HOLDERS:
                 seen.clear()
                 del outputs  # which would count as a holder, as the views would
-                outputs = [unbox(output) for output in own(check_batch(returned.pop(), self.expected))]
+                checked = own(check_batch(returned.pop(), self.expected))
+                outputs = checked if self.is_lent else tuple(map(unbox, checked))
         except Exception as error:
             self._add_note(error, args)
             raise
@@ -84,9 +86,9 @@ class Recipe:
         dataclasses.replace(self.runner, constants=constants).add_note(error, arrays, self.expected)
 
 
-def find_recipe(prepared: Prepared, seen: Sequence[Any]) -> Recipe | None:
-    """Return the recipe of a call whose kernel sees these arguments; None where it is unusual."""
-    return _make_recipe(prepared, seen) if _is_usual(prepared) else None
+def find_recipe(prepared: Prepared, seen: Sequence[Any], *, is_lent: bool) -> Recipe | None:
+    """Return the recipe of a call whose kernel sees these arguments, lent ones or not; None where it is unusual."""
+    return _make_recipe(prepared, seen, is_lent) if _is_usual(prepared) else None
 
 
 def find_repeat(prepared: Prepared) -> Callable[[Sequence[Array]], tuple[Array, ...]] | None:
@@ -102,14 +104,14 @@ def _is_usual(prepared: Prepared) -> bool:
     return not (is_moved or is_warned or call.plan.is_empty or prepared.lowering.traces(call.kernel))
 
 
-def _make_recipe(prepared: Prepared, seen: Sequence[Any]) -> Recipe:
+def _make_recipe(prepared: Prepared, seen: Sequence[Any], is_lent: bool) -> Recipe:
     runner, plan = prepared.call.runner, prepared.call.plan
     expected = runner.expectation([arg for arg in seen if not is_constant(arg)])
     views = tuple((position, _index(plan.inputs[position], plan)) for position in runner.array_positions)
     shapes = (tuple(size or 0 for size in output.shape) for output in plan.outputs)  # all are known
     is_tuple = len(plan.outputs) > 1 or plan.signature.always_tuple
     outputs = tuple(zip(shapes, runner.dtypes or (None,) * len(plan.outputs), strict=True))
-    return Recipe(views, outputs, is_tuple, dataclasses.replace(runner, constants=()), expected)
+    return Recipe(views, outputs, is_tuple, is_lent, dataclasses.replace(runner, constants=()), expected)
 
 
 def _index(operand: Operand | None, plan: Plan) -> _Index:

@@ -27,14 +27,16 @@ def find_gufunc(func: Any, signature: Signature, chosen: Mapping[str, Any]) -> G
     key = _key(func, signature, chosen)
     if key is None:
         return None
-    try:
-        return _gufuncs[key]
-    except KeyError:
-        gufunc: GUFunc[..., Any] = GUFunc(func, signature, read_chosen(signature, chosen))
+    code = getattr(func, "__code__", None)
+    made, of = _gufuncs.get(key, _NOBODY)
+    if made is not None and of is code:  # which a tool that reloads modules replaces in the function itself
+        return made
+    gufunc: GUFunc[..., Any] = GUFunc(func, signature, read_chosen(signature, chosen))
     _forget_replaced()
     if len(_gufuncs) >= _CACHE_SIZE:
         _gufuncs.clear()
-    return _gufuncs.setdefault(key, gufunc)
+    _gufuncs[key] = gufunc, code
+    return gufunc
 
 
 def read_chosen(signature: Signature, chosen: Mapping[str, Any]) -> Options:
@@ -50,9 +52,10 @@ def _key(func: object, signature: Signature, chosen: Mapping[str, Any]) -> tuple
     if not _is_held_by_its_module(func):
         return None
     try:  # the function stays what its id says, since what is kept holds it
-        return id(func), signature, *[(name, _frozen(value)) for name, value in chosen.items()]
+        key = id(func), signature, *[(name, _frozen(value)) for name, value in chosen.items()]
     except TypeError:
         return None
+    return None if _holds_lists(chosen.get("kwargs")) else key
 
 
 def _is_held_by_its_module(func: object) -> bool:
@@ -63,7 +66,7 @@ def _is_held_by_its_module(func: object) -> bool:
 
 def _forget_replaced() -> None:
     """Forget functions in whose place their module has others by now, or none."""
-    for key, gufunc in list(_gufuncs.items()):
+    for key, (gufunc, _) in list(_gufuncs.items()):
         if not _is_held_by_its_module(gufunc.__wrapped__):
             _gufuncs.pop(key, None)
 
@@ -82,7 +85,17 @@ def _frozen(value: object) -> tuple[object, ...]:
     raise TypeError
 
 
+def _holds_lists(keywords: object) -> bool:
+    """Tell keywords of which the kernel gets, and may change, the caller's own lists or dicts, not their equals."""
+    return type(keywords) is dict and any(map(_is_container, keywords.values()))
+
+
+def _is_container(value: object) -> bool:
+    return type(value) in (list, dict) or (type(value) is tuple and any(map(_is_container, value)))
+
+
 _CACHE_SIZE: Final = 256  # all go when it is full, as to keep their order would take longer than to make one again
 _NOTHING: Final[Mapping[object, object]] = MappingProxyType({})
 _PLAIN: Final = frozenset({bool, int, str, bytes, NoneType, type})  # no float: 0.0 and -0.0 are equal
-_gufuncs: dict[tuple[object, ...], GUFunc[..., Any]] = {}
+_NOBODY: Final = (None, None)
+_gufuncs: dict[tuple[object, ...], tuple[GUFunc[..., Any], object]] = {}  # each with the code of its function

@@ -355,6 +355,27 @@ def test_jax_arguments_that_need_a_closer_look_take_the_common_road(jax, kind):
     assert function._direct(args, {}) is UNUSUAL
 
 
+@pytest.mark.parametrize("way", ["donated", "random key"])
+def test_jax_arrays_without_values_are_refused_as_on_the_common_road(jax, way):
+    function = au.gufunc("()->()", output_dtypes=object)(np.copy)
+    array = jax.random.key(0) if way == "random key" else jax.numpy.ones(3, "f4")
+    if way == "donated":
+        array.delete()
+    with pytest.raises((au.OptionError, au.ArgumentError), match="argument 0" if way == "random key" else "object"):
+        function(array)
+
+
+def test_what_jax_cannot_hold_is_refused_again(jax):
+    returned = np.array(1.0)
+    function = au.gufunc("(n)->()")(lambda x: returned)
+    array = jax.numpy.ones(3, "f4")
+    function(array)
+    for value, text in ((np.array(1.0, object), "object, which JAX"), (np.ma.array(1.0), "a masked array")):
+        returned = value
+        with pytest.raises(au.OutputDTypeError, match=text):
+            function(array)
+
+
 def test_a_note_under_jax_is_that_of_the_common_road(jax):
     fails = False
 
@@ -642,3 +663,12 @@ def test_what_pytorch_cannot_hold_is_refused_again(torch):
     is_first = False
     with pytest.raises(au.OutputDTypeError, match="torch arrays cannot hold"):
         function(tensor)
+
+
+def test_a_mask_is_refused_again_with_tensors(torch):
+    returned = np.array(1.0)
+    function = au.gufunc("(n)->()")(lambda x: returned)
+    function(torch.ones(3))
+    returned = np.ma.array(1.0)
+    with pytest.raises(au.OutputDTypeError, match="a masked array"):
+        function(torch.ones(3))

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
 import applyufunc
@@ -127,3 +129,11 @@ def absolute_imports(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+
+
+def test_a_call_works_while_another_thread_imports_pytorch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # nothing is in it yet
+    total = applyufunc.gufunc("(n)->()")(lambda row: row.sum(-1))
+    assert total(np.ones((2, 3))).tolist() == [3, 3]
+    assert applyufunc.apply_ufunc(np.vecdot, None, np.ones(3), np.ones(3)) == 3
+    assert applyufunc.lazy_apply(np.sort, np.array([2, 1]), shape=(2,)).tolist() == [1, 2]

@@ -213,6 +213,12 @@ def test_keywords_that_are_tensors_reach_the_kernel_as_it_takes_arrays():
 # Devices: the meta device holds no values, and is no CPU
 
 
+def test_a_result_of_a_number_without_values_has_none():
+    add = au.gufunc("(),()->()", allow_transfer=True, output_dtypes="f8")(np.add)
+    number = torch.tensor(1.0, device="meta")
+    assert [add(*args).device.type for args in ((X, number), (number, X))] == ["meta"] * 2
+
+
 @pytest.mark.parametrize("tensor", [X.to("meta"), X.to_sparse()], ids=["device", "layout"])
 def test_tensors_that_are_not_plainly_on_the_cpu_are_refused_before_any_work(tensor):
     kernel = Recorder(row_sum)

@@ -28,6 +28,13 @@ def doubled(row):
     return row * 2.0
 
 
+def notes_down(row, values):
+    while not isinstance(values, list):
+        values = values["a"] if isinstance(values, dict) else values[1]
+    values.append(len(row))
+    return row.sum(-1)
+
+
 def spread(row):
     return row.max(-1) - row.min(-1)
 
@@ -101,6 +108,23 @@ def test_an_option_that_the_caller_changes_later_changes_only_calls_that_are_giv
     assert outcome(lambda: au.apply_ufunc(kernel, signature, square, **{option: given})) != expected
 
 
+@pytest.mark.parametrize("nest", [lambda own: own, lambda own: (1, own), lambda own: {"a": own}])
+def test_a_kernel_gets_the_list_of_each_call_and_not_an_equal_one(nest):
+    own, other = [], []
+    for values in (own, other, own):
+        au.apply_ufunc(notes_down, "(n)->()", ROWS, kwargs={"values": nest(values)})
+    assert (own, other) == ([len(ROWS)] * 2, [len(ROWS)])
+
+
+@pytest.mark.parametrize("kwargs", [[1], "ab", (1,)])
+def test_keywords_that_are_no_mapping_are_refused_as_those_of_a_gufunc_object(kwargs):
+    with pytest.raises(au.OptionError) as bound:
+        au.gufunc("(n)->()", kwargs=kwargs)
+    with pytest.raises(au.OptionError) as unbound:
+        au.apply_ufunc(total, "(n)->()", ROWS, kwargs=kwargs)
+    assert str(unbound.value) == str(bound.value)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"kwargs": {"scale": 0.0}}, {"kwargs": {"scale": np.ones(1)}}, {"output_dtypes": lambda row: row}],
@@ -165,8 +189,18 @@ def test_a_name_that_a_module_gives_to_another_function_is_another_function(monk
     replaced = spread
     monkeypatch.setattr(sys.modules[__name__], "spread", replacement)
     assert au.apply_ufunc(spread, "(n)->()", ROWS).tolist() == ROWS.min(-1).tolist()
-    assert [gufunc.__wrapped__ for gufunc in _unbound._gufuncs.values()] == [replacement]
+    assert [gufunc.__wrapped__ for gufunc, _ in _unbound._gufuncs.values()] == [replacement]
     assert au.apply_ufunc(replaced, "(n)->()", ROWS).tolist() == np.ptp(ROWS, -1).tolist()
+
+
+def test_code_that_a_reload_puts_into_a_function_is_read_again(monkeypatch):
+    def replacement(row, low=0):
+        return row.max(-1) - low
+
+    assert au.apply_ufunc(spread, "(n)->()", ROWS).tolist() == np.ptp(ROWS, axis=-1).tolist()
+    monkeypatch.setattr(spread, "__defaults__", (0,))
+    monkeypatch.setattr(spread, "__code__", replacement.__code__)
+    assert au.apply_ufunc(spread, "(n)->()", ROWS, low=1).tolist() == (ROWS.max(-1) - 1).tolist()
 
 
 def test_as_many_as_documented_are_kept(monkeypatch):

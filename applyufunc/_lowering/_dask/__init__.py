@@ -30,7 +30,7 @@ from .._plain import default_dtype, lend, narrow, settled, traces, untraced
 from ._arrays import as_block, block_kind, convert, is_lazy, namespace, shape
 from ._explanation import explain
 from ._graph import FEW_CHUNKS, settings
-from ._identity import known_identity
+from ._identity import PLAIN_KINDS, known_identity
 from ._roads import plan
 from ._travel import destination
 
@@ -61,7 +61,7 @@ def lower(call: Call, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def look(args: Sequence[Any], kernel: Kernel) -> Hashable | None:
     """Return chunks and dtypes, and what else decides on layers and their names, of arrays of the usual kind."""
-    if not all(type(arg) is HighLevelArray and type(arg._meta) is np.ndarray for arg in args):
+    if not all(map(_is_usual, args)):
         return None
     if sum(map(sum, (arg.numblocks for arg in args))) > FEW_CHUNKS:
         return None
@@ -82,3 +82,10 @@ def repeat(call: Call, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], t
         return planned.build(arrays)
 
     return lower_again
+
+
+def _is_usual(arg: Any) -> bool:
+    """Tell an array whose chunks and dtype say all; equal dtypes of records may differ, and those with metadata."""
+    if type(arg) is not HighLevelArray or type(arg._meta) is not np.ndarray:
+        return False
+    return arg.dtype.kind in PLAIN_KINDS and arg.dtype.metadata is None

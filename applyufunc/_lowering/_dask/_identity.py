@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from dask.base import tokenize
@@ -25,7 +25,11 @@ from ..._core_chunks import ScanKernel
 from ..._identity import IdentityMap, is_plain
 from ..._kernel import Kernel, describes_itself
 
-__all__ = ["call_token", "dtype_text", "kernel_identity", "known_identity", "readable_name"]
+__all__ = ["PLAIN_KINDS", "call_token", "dtype_text", "kernel_identity", "known_identity", "readable_name"]
+
+
+PLAIN_KINDS: Final = frozenset("biufcmMSU")
+"""Kinds of dtypes that have one text where they are equal, but for metadata."""
 
 
 def call_token(runner: BlockRunner) -> str:
@@ -55,7 +59,7 @@ def readable_name(kernel: Kernel) -> str:
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
     """Return all that a dtype is."""
-    return _remembered_text(dtype) if dtype.kind in "biufcmMSU" else repr(dtype)
+    return _remembered_text(dtype) if dtype.kind in PLAIN_KINDS and dtype.metadata is None else repr(dtype)
 
 
 @lru_cache(maxsize=256)

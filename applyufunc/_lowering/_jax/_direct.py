@@ -109,13 +109,17 @@ def lend(args: Sequence[Any]) -> Lent | None:
         if not isinstance(arg, jax.Array) or isinstance(arg, jax.core.Tracer):
             return None
         aval, own = arg.aval, arg.sharding.device_set
-        is_plain = type(arg.sharding) is SingleDeviceSharding and not aval.weak_type and aval.dtype.kind in "biufc"
+        has_numbers = isinstance(aval.dtype, np.dtype) and aval.dtype.kind in "biufc"  # a key's dtype is JAX's own
+        is_plain = type(arg.sharding) is SingleDeviceSharding and not aval.weak_type and has_numbers
         if not is_plain or not own <= _on_host() or (arg.committed and devices and own != devices):
             return None
         if arg.committed:
             devices = own
+        try:
+            lent.append(np.asarray(arg))
+        except RuntimeError:  # of an array that was donated, which the common road tells
+            return None
         look.append(aval)
-        lent.append(np.asarray(arg))
     return Lent(tuple(look), tuple(lent), partial(_give_back, device=next(iter(devices), None)))
 
 

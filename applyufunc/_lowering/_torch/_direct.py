@@ -57,9 +57,10 @@ def lend(args: Sequence[Any]) -> Lent | None:
 
 
 def device_of(arrays: Sequence[Array]) -> torch.device:
-    """Return the device of the arguments; those without dims follow the others."""
-    devices = [(array.ndim == 0, array.device) for array in arrays if isinstance(array, torch.Tensor)]
-    return min(devices, key=lambda pair: pair[0])[1]
+    """Return the device of the arguments; those without dims follow the others, and all follow one without values."""
+    tensors = [array for array in arrays if isinstance(array, torch.Tensor)]
+    leading: torch.Tensor = min(tensors, key=lambda tensor: (not tensor.is_meta, tensor.ndim == 0))
+    return leading.device
 
 
 def as_tensors(arrays: Sequence[Array]) -> list[Array]:
