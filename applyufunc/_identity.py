@@ -1,4 +1,6 @@
-"""What tells objects and values apart where ``==`` does not: `IdentityMap`, by which object it is; `is_plain`, by text.
+"""What tells objects and values apart where ``==`` does not.
+
+`IdentityMap`: by which object it is. `is_plain`, `is_plain_dtype`: whether a text does.
 
 A kernel may have an ``__eq__`` of its own, by which two that do different things are equal; and 1, 1.0 and True are
 equal too. Knows neither kernels nor arrays.
@@ -11,7 +13,9 @@ import weakref
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-__all__ = ["IdentityMap", "is_plain"]
+import numpy as np
+
+__all__ = ["IdentityMap", "is_plain", "is_plain_dtype"]
 
 V = TypeVar("V")
 
@@ -46,3 +50,8 @@ def is_plain(value: object) -> bool:
     if type(value) is tuple:
         return all(map(is_plain, value))
     return value is None or type(value) in (bool, int, float, complex, str, bytes)
+
+
+def is_plain_dtype(dtype: np.dtype[Any]) -> bool:
+    """Tell a dtype that is the same as whichever equals it, as records and dtypes with metadata may not be."""
+    return dtype.kind in "biufcmMSU" and dtype.metadata is None

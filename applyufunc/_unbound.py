@@ -15,6 +15,7 @@ import numpy as np
 
 from ._dim_mapping import check_dims
 from ._gufunc import GUFunc
+from ._identity import is_plain_dtype
 from ._options import Options, make_options
 from ._rules import check_rules
 from ._signature import Signature
@@ -80,7 +81,7 @@ def _frozen(value: object) -> tuple[object, ...]:
         return kind, *map(_frozen, cast(Iterable[object], value))
     if kind is dict:
         return kind, *map(_frozen, cast(Mapping[object, object], value).items())
-    if isinstance(value, np.dtype) and value.names is None:
+    if isinstance(value, np.dtype) and is_plain_dtype(value):
         return kind, value
     raise TypeError
 

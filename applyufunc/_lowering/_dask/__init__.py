@@ -23,6 +23,7 @@ from dask.array.core import Array as HighLevelArray
 
 from ..._call import Call
 from ..._errors import warn_caller
+from ..._identity import is_plain_dtype
 from ..._kernel import Kernel
 from ..._transfer import transfer_is_allowed
 from ..._typing import Array
@@ -30,7 +31,7 @@ from .._plain import default_dtype, lend, narrow, settled, traces, untraced
 from ._arrays import as_block, block_kind, convert, is_lazy, namespace, shape
 from ._explanation import explain
 from ._graph import FEW_CHUNKS, settings
-from ._identity import PLAIN_KINDS, known_identity
+from ._identity import known_identity
 from ._roads import plan
 from ._travel import destination
 
@@ -85,7 +86,5 @@ def repeat(call: Call, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], t
 
 
 def _is_usual(arg: Any) -> bool:
-    """Tell an array whose chunks and dtype say all; equal dtypes of records may differ, and those with metadata."""
-    if type(arg) is not HighLevelArray or type(arg._meta) is not np.ndarray:
-        return False
-    return arg.dtype.kind in PLAIN_KINDS and arg.dtype.metadata is None
+    """Tell an array whose chunks and dtype say all."""
+    return type(arg) is HighLevelArray and type(arg._meta) is np.ndarray and is_plain_dtype(arg.dtype)

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from dask.base import tokenize
@@ -22,14 +22,10 @@ from dask.base import tokenize
 from ..._blocks import BlockRunner
 from ..._compiled import compiles_for_dtypes, is_made_by_numba, is_numba
 from ..._core_chunks import ScanKernel
-from ..._identity import IdentityMap, is_plain
+from ..._identity import IdentityMap, is_plain, is_plain_dtype
 from ..._kernel import Kernel, describes_itself
 
-__all__ = ["PLAIN_KINDS", "call_token", "dtype_text", "kernel_identity", "known_identity", "readable_name"]
-
-
-PLAIN_KINDS: Final = frozenset("biufcmMSU")
-"""Kinds of dtypes that have one text where they are equal, but for metadata."""
+__all__ = ["call_token", "dtype_text", "kernel_identity", "known_identity", "readable_name"]
 
 
 def call_token(runner: BlockRunner) -> str:
@@ -59,11 +55,11 @@ def readable_name(kernel: Kernel) -> str:
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
     """Return all that a dtype is."""
-    return _remembered_text(dtype) if dtype.kind in PLAIN_KINDS and dtype.metadata is None else repr(dtype)
+    return _remembered_text(dtype) if is_plain_dtype(dtype) else repr(dtype)
 
 
 @lru_cache(maxsize=256)
-def _remembered_text(dtype: np.dtype[Any]) -> str:  # NumPy puts it together in Python; equal records may differ in it
+def _remembered_text(dtype: np.dtype[Any]) -> str:  # NumPy puts it together in Python
     return repr(dtype)
 
 
