@@ -13,7 +13,7 @@ import pytest
 import applyufunc as au
 
 N_CALLS = int(os.environ.get("APPLYUFUNC_CALLS", "0"))
-"""Calls of each kind in place of those below; 100,000 take a quarter of an hour."""
+"""Calls of each kind in place of those below; 100,000 take an hour."""
 
 X = np.arange(12.0).reshape(4, 3)
 
