@@ -6,6 +6,7 @@ In: cases, and how often. Out: the `Figures` of their ways. What the ways give i
 from __future__ import annotations
 
 import dataclasses
+import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -75,7 +76,7 @@ def run_all(cases: Sequence[CaseName], n_rounds: int, *, quick: bool, say: Calla
     found: dict[CaseName, dict[str, list[Figures]]] = {
         (name, case): {way: [] for way in family(name).CASES[case](True)} for name, case in cases
     }
-    with _processes() as executor:
+    with _processes(quick) as executor:
         for n_round in range(n_rounds):
             for (name, case), ways in found.items():
                 say(f"round {n_round + 1} of {n_rounds}, {name}: {case}")
@@ -87,19 +88,25 @@ def run_all(cases: Sequence[CaseName], n_rounds: int, *, quick: bool, say: Calla
 def grow_all(*, quick: bool, say: Callable[[str], None]) -> Grown:
     """Measure all that grows; the ways are those of families, and their outputs are compared there."""
     grown = {}
-    with _processes() as executor:
+    with _processes(quick) as executor:
         for name, growth in declared().items():
             say(f"{GROWTH}: {name}")
-            grown[name] = {way: executor.submit(points, name, way, quick).result() for way in growth.names}
+            found = {way: executor.submit(points, name, way, quick) for way in growth.names}
+            grown[name] = {way: future.result() for way, future in found.items()}
     return grown
 
 
-def _processes() -> Executor:
-    """Return what starts a process for each run: a copy of one that has imported all it needs, and run nothing."""
+def _processes(quick: bool) -> Executor:
+    """Return what starts a process for each run: a copy of one that has imported all it needs, and run nothing.
+
+    One runs after the other, but where nobody looks at the figures.
+    """
     context = get_context("forkserver")
-    # Dask's rechunk imports distributed, where it is installed.
-    context.set_forkserver_preload(["distributed", *(f"{__package__}.{name}" for name in installed())])
-    return ProcessPoolExecutor(max_workers=1, mp_context=context, max_tasks_per_child=1)
+    # Dask's rechunk imports distributed, where it is installed, and torch.compile its compiler.
+    modules = (f"{__package__}.{name}" for name in installed())
+    context.set_forkserver_preload(["distributed", "torch._dynamo", *modules])
+    n_processes = os.cpu_count() or 1 if quick else 1
+    return ProcessPoolExecutor(max_workers=n_processes, mp_context=context, max_tasks_per_child=1)
 
 
 def _n_turns(ways: Mapping[str, Sequence[Figures]]) -> int:
@@ -124,8 +131,8 @@ def contenders(ways: Mapping[str, Sequence[Figures]]) -> list[str]:
 def _run_all_once(executor: Executor, runs: Sequence[Run], ways: Mapping[str, list[Figures]]) -> None:
     """Run each way once; the first one's outputs are those that the others have to give."""
     expected: tuple[np.ndarray[Any, Any], ...] | None = None
-    for run in runs:
-        result = executor.submit(measured, run).result()
+    for run, future in [(run, executor.submit(measured, run)) for run in runs]:
+        result = future.result()
         expected = result.outputs if expected is None else expected
         check_equal(result.outputs, expected, f"{run.case}, {run.way}")
         ways[run.way].append(result.figures)
