@@ -67,7 +67,7 @@ def _is_held_by_its_module(func: object) -> bool:
 
 def _forget_replaced() -> None:
     """Forget functions in whose place their module has others by now, or none."""
-    for key, (gufunc, _) in list(_gufuncs.items()):
+    for key, (gufunc, _) in _gufuncs.copy().items():  # which other threads cannot change meanwhile
         if not _is_held_by_its_module(gufunc.__wrapped__):
             _gufuncs.pop(key, None)
 
