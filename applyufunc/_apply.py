@@ -83,7 +83,7 @@ def apply_ufunc(
     gufunc = find_gufunc(func, parsed, chosen)
     if gufunc is not None:
         return gufunc(*args, **own)
-    options = _with_keywords(read_chosen(parsed, chosen), own)
+    options = _read_options(parsed, chosen, own)
     return evaluate_any(make_kernel(func, options), parsed, args, options)
 
 
@@ -142,7 +142,7 @@ def explain(
       output dtypes   those that the kernel returns
     """
     parsed, chosen, own = _read_call(func, signature, args, options_and_keywords)
-    options = _with_keywords(read_chosen(parsed, chosen), own)
+    options = _read_options(parsed, chosen, own)
     return explain_any(make_kernel(func, options), parsed, args, options)
 
 
@@ -160,7 +160,9 @@ def _read_call(
     return parsed, chosen, own
 
 
-def _with_keywords(options: Options, own: Mapping[str, Any]) -> Options:
+def _read_options(signature: Signature, chosen: Mapping[str, Any], own: Mapping[str, Any]) -> Options:
+    """Return the options of a call, among them the kernel's own keywords."""
+    options = read_chosen(signature, chosen)
     return make_options(options, {"kwargs": {**options.kwargs, **own}}) if own else options
 
 

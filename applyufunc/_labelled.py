@@ -29,6 +29,7 @@ from ._labelled_arguments import (
     check_arguments,
     find_kinds,
     fit_at_sight,
+    import_xarray,
     kind_of,
     size_conflict,
     unknown_size,
@@ -51,8 +52,8 @@ def evaluate_labelled(
     """Return the outputs of `kernel` applied to `args`, some of which have labels; `run` gives those on arrays."""
     call = _make_call(kernel, signature, args, options, kinds)
     if kinds.tree in map(kind_of, args):
-        _xarray().map_over_datasets(call.check, *args)  # all nodes, before the kernel runs for the first
-        return _xarray().map_over_datasets(partial(call.evaluate, run), *args)
+        import_xarray().map_over_datasets(call.check, *args)  # all nodes, before the kernel runs for the first
+        return import_xarray().map_over_datasets(partial(call.evaluate, run), *args)
     return call.evaluate(run, *args)
 
 
@@ -152,7 +153,7 @@ class _LabelledCall:
         """Let xarray call `run` as `evaluate` on the arrays of each variable and group."""
         on_arrays = self._on_arrays(run, fitted)
         try:
-            return _xarray().apply_ufunc(
+            return import_xarray().apply_ufunc(
                 on_arrays,
                 *without_shared_coords(fitted.args, self.kinds, fitted.names, self.options),
                 input_core_dims=fitted.names.inputs,
@@ -213,12 +214,6 @@ class _Answer(Exception):  # noqa: N818  # no error: it carries a result past xa
 
 def _answer(kernel: Kernel, signature: Signature, args: Sequence[Any], options: Options) -> None:
     raise _Answer(explain_call(kernel, signature, args, options))
-
-
-def _xarray() -> Any:
-    import xarray
-
-    return xarray
 
 
 def _keywords_of_xarray(options: Options) -> dict[str, Any]:

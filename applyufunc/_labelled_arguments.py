@@ -29,6 +29,7 @@ __all__ = [
     "find_kinds",
     "first_group",
     "fit_at_sight",
+    "import_xarray",
     "kind_of",
     "size_conflict",
     "unknown_size",
@@ -60,6 +61,13 @@ def find_kinds(args: Sequence[Any]) -> Kinds | None:
 def kind_of(arg: Any) -> type[Any] | None:
     """Return which of `Kinds` an argument is one of; None where it has no labels."""
     return _kind_of_class(arg.__class__)
+
+
+def import_xarray() -> Any:
+    """Return xarray, which an argument is from."""
+    import xarray
+
+    return xarray
 
 
 def check_arguments(args: Sequence[Any], kinds: Kinds, names: DimNames, options: Options) -> None:

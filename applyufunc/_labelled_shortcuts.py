@@ -12,7 +12,7 @@ from typing import Any
 
 from ._arguments import is_constant
 from ._dim_names import DimNames
-from ._labelled_arguments import Kinds, kind_of
+from ._labelled_arguments import Kinds, import_xarray, kind_of
 from ._options import Options
 
 __all__ = ["find_copied", "run_on_copy", "without_shared_coords"]
@@ -112,7 +112,7 @@ def _keeps_attributes(options: Options) -> bool:
     """Tell whether results have the attributes of the first argument, which both ways give them."""
     kept = options.keep_attrs
     if kept is None:
-        kept = _xarray().get_options()["keep_attrs"]
+        kept = import_xarray().get_options()["keep_attrs"]
         return _keeps_by_default() if kept == "default" else kept is True
     return kept is True or kept == "override"
 
@@ -120,7 +120,7 @@ def _keeps_attributes(options: Options) -> bool:
 @cache
 def _keeps_by_default() -> bool:
     """Tell what xarray does unless it is told, which it is not where this is asked; it differs by xarray's version."""
-    return bool(_xarray().apply_ufunc(abs, _xarray().Variable((), 0, {"is_kept": 1})).attrs)
+    return bool(import_xarray().apply_ufunc(abs, import_xarray().Variable((), 0, {"is_kept": 1})).attrs)
 
 
 @cache
@@ -129,9 +129,3 @@ def _index_class() -> type[Any]:
     from xarray.indexes import PandasIndex
 
     return PandasIndex
-
-
-def _xarray() -> Any:
-    import xarray
-
-    return xarray

@@ -64,11 +64,6 @@ class Stage:
     numblocks: tuple[int, ...]
     graph: HighLevelGraph
 
-    @property
-    def ndim(self) -> int:
-        """The number of axes of the grid of blocks."""
-        return len(self.numblocks)
-
     def __dask_graph__(self) -> HighLevelGraph:
         """Return all layers, as Dask asks of its collections."""
         return self.graph
