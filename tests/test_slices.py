@@ -249,6 +249,23 @@ def test_slices_in_a_callback(route):
     assert len(spy.calls) == 11
 
 
+def compiled(torch, function):
+    return torch.compile(function, backend="aot_eager", fullgraph=True)
+
+
+@pytest.mark.parametrize(
+    "road", [lambda torch, f: f, lambda torch, f: torch.vmap(f), compiled], ids=["eager", "vmap", "op"]
+)
+def test_slices_of_torch_tensors_and_in_an_operator(road):
+    torch = pytest.importorskip("torch")
+    spy = Spy()
+    tensor = torch.from_numpy(X.copy())
+    result = road(torch, sliced(spy, "(n)->()", 300, output_dtypes=np.float64))(tensor)
+    np.testing.assert_array_equal(result.numpy(), X.sum(axis=-1))
+    assert spy.shapes == [((1, 4, 6),)] * 10
+    assert all(np.shares_memory(part, tensor.numpy()) for (part,) in spy.calls)
+
+
 def test_derivatives_are_cut_as_their_kernel_is():
     jax = pytest.importorskip("jax")
     spy = Spy(lambda x: 2 * x)
