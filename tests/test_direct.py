@@ -451,6 +451,15 @@ def test_a_call_of_a_new_look_is_planned_once(da, monkeypatch):
     assert len(planned) == 1
 
 
+def test_a_kernel_that_nothing_identifies_leaves_no_plan(da):
+    made = np.frompyfunc(lambda x: x + 1, 1, 1)  # takes no weak reference, and has no name to be found by
+    function, array = au.gufunc("()->()", output_dtypes=object)(made), da.ones((4, 3), chunks=2)
+    results = [function(array) for _ in range(3)]
+    assert len({result.name for result in results}) == 3
+    assert function._direct._plans == {}
+    np.testing.assert_array_equal(results[-1].compute().astype(float), np.full((4, 3), 2.0))
+
+
 @pytest.mark.parametrize("destination", ["client", "processes"])
 def test_where_tasks_will_run_makes_another_call(da, monkeypatch, destination):
     from applyufunc._lowering._dask import _travel

@@ -91,7 +91,7 @@ def known_identity(kernel: Kernel) -> Identity | None:
     if kernel.home is not None and kernel.is_found_at_home:
         return "home", kernel.home.module, kernel.home.qualname
     if isinstance(kernel.func, np.ufunc):
-        return _function_identity(kernel.func)
+        return _read_identity(kernel.func)
     contents = _contents(kernel.func)
     if contents is None:
         return None
@@ -134,9 +134,14 @@ def _is_module(value: object) -> bool:
 
 
 def _function_identity(func: Any) -> Identity:
+    return _read_identity(func) or ("object", _own_token(func))
+
+
+def _read_identity(func: Any) -> Identity | None:
+    """Return the identity of what makes up a function; None where Dask cannot vouch for it."""
     # A ufunc pickles by its name, under which another one may be tomorrow.
     token = None if is_made_by_numba(func) else _stable_token(*_parts(func))
-    return ("function", token) if token is not None else ("object", _own_token(func))
+    return None if token is None else ("function", token)
 
 
 def _parts(func: Any) -> tuple[Any, ...]:
